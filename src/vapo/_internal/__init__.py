@@ -1,0 +1,1 @@
+"""Shared pieces without a promise to the outside."""
