@@ -1,0 +1,1 @@
+"""What a certificate promises, as pure functions of counts."""
