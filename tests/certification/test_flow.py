@@ -22,6 +22,7 @@ from vapo.certification.freeze import freeze_trace, pending_requests
 from vapo.certification.issue import join_labels
 from vapo.certification.replay import replay_stages
 from vapo.certification.stage import Stage
+from vapo.certification.tally import codes_of, codes_table, stored_codes
 from vapo.errors import BudgetError, InputError, IntegrityError, ProtocolError, VapoError
 from vapo.ledger import EventKind, Ledger, verify_run
 from vapo.ledger.keys import SigningKey
@@ -253,6 +254,24 @@ def small_chunks(monkeypatch, size):
         monkeypatch.setattr(module, "CHUNK", size)
 
 
+@pytest.mark.parametrize(
+    ("table", "shape"),
+    [
+        (codes_table(np.zeros((2, 3), np.uint8)), (2, 4)),
+        (codes_table(np.zeros((2, 3), np.uint8)), (3, 2)),
+        (pa.table({"reasons": [b"abc", b"ab"]}), (2, 3)),
+        (pa.table({"reasons": [b"abc", None]}), (2, 3)),
+        (pa.table({"reasons": pa.nulls(2)}), (2, 3)),
+        (pa.table({"reasons": [1, 2]}), (2, 3)),
+        (pa.table({"codes": [b"abc", b"abc"]}), (2, 3)),
+        (pa.table({}), (2, 3)),
+    ],
+)
+def test_recorded_actions_of_another_shape_are_refused(table, shape):
+    with pytest.raises(IntegrityError, match="recorded actions: expected"):
+        codes_of(table, *shape)
+
+
 @pytest.mark.parametrize("size", [1, 7, 100, 150])
 def test_budgets_reach_over_the_ends_of_chunks(tmp_path, monkeypatch, size):
     n = 60 if size == 1 else 300
@@ -263,11 +282,9 @@ def test_budgets_reach_over_the_ends_of_chunks(tmp_path, monkeypatch, size):
     records = Records.from_arrow(table)
     at_once = decide(FAMILY, records, (records.trust("conf") + records.trust("judge")) / 2)
     ledger = Ledger.read(tmp_path / "cut")
-    chunks = [ledger.table(event.body["codes"]) for event in Stage.load(ledger).actions(ledger)]
+    chunks = [codes for _, codes in stored_codes(ledger, Stage.load(ledger))]
     assert len(chunks) == -(-n // size)
-    for index in range(len(FAMILY)):
-        codes = np.concatenate([chunk.column(str(index)).to_numpy() for chunk in chunks])
-        assert np.array_equal(codes, at_once.codes[index])
+    assert np.array_equal(np.concatenate(chunks, axis=1), at_once.codes)
     for name in ("counts", "selected", "bounds", "bill", "status"):
         assert cut.body[name] == whole.body[name]
     assert replay_stages(tmp_path / "cut").stages == 1
@@ -282,8 +299,8 @@ def test_no_window_ever_spends_more_than_its_budget(tmp_path):
     for event in loaded.actions(ledger):
         calls = ledger.table(event.body["calls"])
         for row in calls.to_pylist():
-            for index in range(len(loaded.family)):
-                spent[index, row["window"]] += row[str(index)]
+            for index, count in enumerate(row["calls"]):
+                spent[index, row["window"]] += count
     for (index, _), calls in spent.items():
         assert calls <= loaded.family.policies[index].budget
 
@@ -335,10 +352,8 @@ def test_a_call_in_flight_at_a_crash_is_lost_unless_asking_again_is_free(tmp_pat
         with Ledger.write(tmp_path / name) as ledger:
             oracle = Oracle(tmp_path / name, records.secondary)
             freeze_trace(ledger, records, answers=oracle, repeatable=repeatable)
-            codes = (
-                ledger.table(ledger.stage_events(EventKind.ACTIONS)[0].body["codes"]).column("0").to_numpy()
-            )
-            lost = int(np.count_nonzero(codes == Reason.SECONDARY_LOST))
+            _, codes = next(stored_codes(ledger, Stage.load(ledger)))
+            lost = int(np.count_nonzero(codes[0] == Reason.SECONDARY_LOST))
             assert (oracle.asked > 0) is repeatable
             assert (lost > 0) is not repeatable
 
@@ -402,7 +417,7 @@ def test_only_answers_of_the_declared_secondary_count(tmp_path):
     named = replaced(table, y2_source=["s" if i % 2 else "t" for i in range(300)])
     run(tmp_path, table=named, secondary=("s",))
     ledger = Ledger.read(tmp_path / "run")
-    codes = ledger.table(ledger.stage_events(EventKind.ACTIONS)[0].body["codes"]).column("0").to_numpy()
+    codes = next(stored_codes(ledger, Stage.load(ledger)))[1][0]
     appealed = (codes >= Reason.CONFIRMED) & (codes <= Reason.SECONDARY_LOST)
     foreign = appealed & (np.arange(300) % 2 == 0)
     assert set(codes[foreign]) <= {Reason.SECONDARY_PROVENANCE, Reason.SECONDARY_MISSING}

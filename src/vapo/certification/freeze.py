@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from vapo.certification.appeals import AnswerSource, Keyed, appeal, paid_answers
 from vapo.certification.stage import CHUNK, Progress, Stage, encode_records, silent, trusted_secondaries
-from vapo.certification.tally import largest_admitted
+from vapo.certification.tally import codes_table, largest_admitted
 from vapo.errors import BudgetError, InputError
 from vapo.ledger import Event, EventKind, Ledger
 from vapo.policy import Actions, Requests, ask, settle
@@ -149,12 +149,9 @@ def check_same_records(ledger: Ledger, records: Records) -> None:
 
 
 def _store_actions(ledger: Ledger, records: Records, actions: Actions) -> Mapping[str, Any]:
-    names = [str(candidate) for candidate in range(len(actions.codes))]
-    budgets = {"window": records.window_names.take(pa.array(actions.window[actions.starts]))}
-    budgets |= {name: pa.array(row) for name, row in zip(names, actions.calls, strict=True)}
+    windows = records.window_names.take(pa.array(actions.window[actions.starts]))
+    by_window = pa.FixedSizeListArray.from_arrays(pa.array(actions.calls.T.ravel()), len(actions.calls))
     return {
-        "codes": ledger.put_table(
-            pa.table({n: pa.array(c) for n, c in zip(names, actions.codes, strict=True)}), codes=True
-        ),
-        "calls": ledger.put_table(pa.table(budgets)),
+        "codes": ledger.put_table(codes_table(actions.codes)),
+        "calls": ledger.put_table(pa.table({"window": windows, "calls": by_window})),
     }

@@ -219,7 +219,7 @@ def certificate_body(
         planned_records=len(parts[-1][1]),
     )
     shown = verdict.nearest if verdict.selected is None else verdict.selected
-    codes = np.concatenate([row[0] for _, row in stored_codes(ledger, stage, range(shown, shown + 1))])
+    codes = np.concatenate([chunk[shown].copy() for _, chunk in stored_codes(ledger, stage)])
     reach = stage_reach(stage, records, codes, parts[0][2], tallies[shown])
     body = _body(ledger, stage, verdict, tallies, shown, reach)
     body["enough"] = None if verdict.selected is not None else _enough(stage, tallies[shown], requirements)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from vapo.certification.stage import Progress, Stage, silent
 from vapo.certification.tables import Tally, Units
+from vapo.errors import IntegrityError
 from vapo.ledger import Ledger
 from vapo.policy import Reason
 from vapo.records import Records
@@ -17,6 +20,8 @@ from vapo.records import Records
 __all__ = [
     "WindowCounts",
     "add_tallies",
+    "codes_of",
+    "codes_table",
     "count_codes",
     "largest_admitted",
     "stored_codes",
@@ -25,18 +30,46 @@ __all__ = [
 ]
 
 Codes = npt.NDArray[np.uint8]
+_REASONS = pa.schema([("reasons", pa.large_binary())])
 _BLOCK_BYTES = 64 << 20
 _ADMITTED = np.uint8(Reason.CONFIRMED)
 _UNIT_FIELDS = ("admitted", "harmful", "appealed", "count")
 _SPAN = np.uint8(Reason.SECONDARY_LOST - Reason.CONFIRMED)
 
 
-def stored_codes(ledger: Ledger, stage: Stage, candidates: range) -> Iterator[tuple[int, Codes]]:
-    """Chunks of some candidates' recorded reasons: the first row, and candidates by rows."""
-    names = [str(candidate) for candidate in candidates]
+def codes_table(codes: Codes) -> pa.Table:
+    r"""Reasons as they are recorded: a row a candidate, in it a byte a record.
+
+    Example:
+        >>> codes_table(np.array([[Reason.ACCEPTED, Reason.CONFIRMED]], np.uint8)).column("reasons").to_pylist()
+        [b'\x01\x02']
+    """
+    candidates, rows = codes.shape
+    ends = pa.py_buffer(np.arange(candidates + 1, dtype=np.int64) * rows)
+    data = pa.py_buffer(np.ascontiguousarray(codes))
+    reasons = pa.LargeBinaryArray.from_buffers(pa.large_binary(), candidates, [None, ends, data])
+    return pa.table([reasons], schema=_REASONS)
+
+
+def codes_of(table: pa.Table, candidates: int, rows: int) -> Codes:
+    """The inverse of `codes_table`.
+
+    Raises:
+        IntegrityError: If it is not a table of that many candidates and records.
+    """
+    reasons = table.column(0).combine_chunks() if table.schema.equals(_REASONS) else pa.array([], pa.binary())
+    lengths = pc.binary_length(reasons)
+    if len(reasons) != candidates or not pc.all(pc.equal(lengths, rows), skip_nulls=False).as_py():
+        msg = f"recorded actions: expected {candidates} candidates with {rows} records each"
+        raise IntegrityError(msg)
+    return np.frombuffer(reasons.buffers()[2], np.uint8, candidates * rows).reshape(candidates, rows)
+
+
+def stored_codes(ledger: Ledger, stage: Stage) -> Iterator[tuple[int, Codes]]:
+    """Chunks of the recorded reasons: the first row, and candidates by rows."""
     for event in stage.actions(ledger):
-        table = ledger.table(event.body["codes"], names)
-        yield int(event.body["first"]), np.stack([table.column(name).to_numpy() for name in names])
+        table = ledger.table(event.body["codes"])
+        yield int(event.body["first"]), codes_of(table, len(stage.family), int(event.body["rows"]))
 
 
 def tally_stage(
@@ -59,13 +92,15 @@ def tally_stage(
         by_group: Whether to keep counts by group, as is needed once a group holds several records.
     """
     total = len(stage.family)
-    block = total if not by_group else max(1, min(total, _BLOCK_BYTES // max(len(records), 1)))
-    tallies: list[Tally] = []
-    for first in range(0, total, block):
-        progress("counting", first, total)
-        candidates = range(first, min(first + block, total))
-        count = _by_group if by_group else _by_record
-        tallies += count(ledger, stage, records, bad, candidates)
+    progress("counting", 0, total)
+    if not by_group:
+        tallies = _by_record(ledger, stage, records, bad)
+    else:
+        block = max(1, min(total, _BLOCK_BYTES // max(len(records), 1)))
+        tallies = []
+        for first in range(0, total, block):
+            progress("counting", first, total)
+            tallies += _by_group(ledger, stage, records, bad, slice(first, min(first + block, total)))
     progress("counting", total, total)
     return tallies
 
@@ -98,11 +133,9 @@ def count_codes(codes: Codes, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.int6
     return sums
 
 
-def _by_record(
-    ledger: Ledger, stage: Stage, records: Records, bad: npt.NDArray[np.bool_], candidates: range
-) -> list[Tally]:
-    sums = np.zeros((3, len(candidates)), np.int64)
-    for first, codes in stored_codes(ledger, stage, candidates):
+def _by_record(ledger: Ledger, stage: Stage, records: Records, bad: npt.NDArray[np.bool_]) -> list[Tally]:
+    sums = np.zeros((3, len(stage.family)), np.int64)
+    for first, codes in stored_codes(ledger, stage):
         sums += count_codes(codes, bad[first : first + codes.shape[1]])
     return [
         Tally(len(records), admitted, harmful, appealed) for admitted, harmful, appealed in sums.T.tolist()
@@ -110,11 +143,11 @@ def _by_record(
 
 
 def _by_group(
-    ledger: Ledger, stage: Stage, records: Records, bad: npt.NDArray[np.bool_], candidates: range
+    ledger: Ledger, stage: Stage, records: Records, bad: npt.NDArray[np.bool_], candidates: slice
 ) -> list[Tally]:
-    whole = np.empty((len(candidates), len(records)), np.uint8)
-    for first, codes in stored_codes(ledger, stage, candidates):
-        whole[:, first : first + codes.shape[1]] = codes
+    whole = np.empty((candidates.stop - candidates.start, len(records)), np.uint8)
+    for first, codes in stored_codes(ledger, stage):
+        whole[:, first : first + codes.shape[1]] = codes[candidates]
     present, group = np.unique(records.group, return_inverse=True)
     tallies = []
     for row in whole:

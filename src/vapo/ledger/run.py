@@ -245,9 +245,9 @@ class Ledger:
 
     # Files
 
-    def put_table(self, table: pa.Table, *, codes: bool = False) -> Ref:
+    def put_table(self, table: pa.Table) -> Ref:
         """Store a table and return the reference by which events name it."""
-        return self.put(encode_table(table, codes=codes))
+        return self.put(encode_table(table))
 
     def put_json(self, value: Any) -> Ref:
         """Store plain data and return the reference by which events name it."""

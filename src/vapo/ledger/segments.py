@@ -64,21 +64,16 @@ def segment_name(ref: Ref) -> str:
     return f"segments/{name}"
 
 
-def parquet_bytes(table: pa.Table, *, codes: bool = False) -> memoryview:
-    """A table as Parquet; `codes` for a table of nothing but bytes, none of them null."""
+def parquet_bytes(table: pa.Table) -> memoryview:
+    """A table as Parquet."""
     sink = pa.BufferOutputStream()
-    if codes:
-        table = table.cast(pa.schema([field.with_nullable(nullable=False) for field in table.schema]))
     try:
         pq.write_table(
             table,
             sink,
-            # Parquet holds a byte as four; apart from each other, three of these cost nothing once compressed.
-            compression="lz4" if codes else "zstd",
-            column_encoding="BYTE_STREAM_SPLIT" if codes else None,
-            use_dictionary=[] if codes else _repetitive(table),
+            compression="zstd",
+            use_dictionary=_repetitive(table),
             write_statistics=False,
-            store_schema=not codes,
             data_page_size=1 << 22,
             row_group_size=max(len(table), 1),
         )
@@ -100,9 +95,9 @@ def _repetitive(table: pa.Table) -> list[str]:
     return found
 
 
-def encode_table(table: pa.Table, *, codes: bool = False) -> Encoded:
+def encode_table(table: pa.Table) -> Encoded:
     """A table as a segment that is not stored yet."""
-    return encode(parquet_bytes(table, codes=codes), "parquet")
+    return encode(parquet_bytes(table), "parquet")
 
 
 def checked_bytes(data: bytes, digest: str) -> bytes:
