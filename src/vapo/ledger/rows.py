@@ -28,6 +28,7 @@ ROWS_PER_BLOCK = 16
 _SLICE = 1 << 16
 _TEXT = pa.large_string()
 _ESCAPED = r'["\\\x00-\x1f]'
+_MARKS = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +204,11 @@ def _replaced(text: pa.Array, odd: npt.NDArray[np.bool_], numbers: npt.NDArray[n
 
 
 def _escaped(text: pa.Array) -> pa.Array:
-    odd = pc.coalesce(pc.match_substring_regex(text, _ESCAPED), pa.scalar(value=False))
-    if not pc.any(odd).as_py():
+    ends = np.frombuffer(text.buffers()[1], np.int64)
+    first, last = ends[text.offset], ends[text.offset + len(text)]
+    # Most columns have nothing to escape anywhere, which their bytes tell sooner than their texts.
+    if first == last or not _MARKS[np.frombuffer(text.buffers()[2], np.uint8)[first:last]].any():
         return text
+    odd = pc.coalesce(pc.match_substring_regex(text, _ESCAPED), pa.scalar(value=False))
     spelled = [canonical_json(value).decode()[1:-1] for value in text.filter(odd).to_pylist()]
     return pc.replace_with_mask(text, odd, pa.array(spelled, _TEXT))

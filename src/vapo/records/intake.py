@@ -71,7 +71,9 @@ def take_in(
     )
     content = _content(table, where) if "content" in names else None
     named = Column(table, "group", where).text("a group")
-    group, group_names = _joined_groups(named, content)
+    # Often every record is a group of its own, and ids are known to differ.
+    encoded = (np.arange(len(ids)), ids) if named.equals(ids) else _encoded(named)
+    group, group_names = _joined_groups(*encoded, content)
     order = _order(table, where)
     window, window_names, place = _sequence(table, where, order, in_sequence=in_sequence)
 
@@ -108,7 +110,7 @@ def take_in(
         id=ids.take(index),
         group=group[place],
         group_names=group_names,
-        group_named=named.take(index) if len(group_names) < len(pc.unique(named)) else None,
+        group_named=named.take(index) if len(group_names) < len(encoded[1]) else None,
         window=window,
         window_names=window_names,
         order=order[place],
@@ -212,10 +214,15 @@ def _content(table: pa.Table, where: str) -> pa.Array:
     return pa.array(digests, pa.string()).take(encoded.indices)
 
 
-def _joined_groups(groups: pa.Array, content: pa.Array | None) -> tuple[npt.NDArray[np.int32], pa.Array]:
+def _encoded(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    encoded = texts.dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+
+
+def _joined_groups(
+    codes: npt.NDArray[np.int64], names: pa.Array, content: pa.Array | None
+) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Number the groups, groups that share a content being one, named by the first of their names in sorted order."""
-    encoded = groups.dictionary_encode()
-    codes, names = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
     if content is None or content.null_count == len(content):
         return codes.astype(np.int32), names
     shared = pc.dictionary_encode(content)
