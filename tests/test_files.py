@@ -233,3 +233,25 @@ def test_csv_written_by_others_reads_empty_cells_as_missing(tmp_path):
     secondary = Records.read(tmp_path / "r.csv").secondary
     assert secondary is not None
     assert secondary.verdict.tolist() == [1, 0, -1, 0]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+def test_a_byte_order_mark_before_json_lines_is_no_part_of_them(tmp_path, suffix):
+    path, opener = tmp_path / f"r.{suffix}", gzip.open if suffix.endswith("gz") else open
+    with opener(path, "wt", encoding="utf-8-sig") as stream:
+        stream.write('{"id": "a", "group": "g", "y": 1, "signal.s": 0.5}\n')
+    assert Records.read(path).id.to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("field", ["id", "group", "window", "y2_source"])
+@pytest.mark.parametrize("value", [float("nan"), 1.5, True, ["a"], {"a": 1}])
+def test_what_names_something_in_json_lines_is_text_or_a_whole_number_in_every_line(tmp_path, field, value):
+    rows = [
+        {"id": f"r{i}", "group": "g", "window": "w", "y": 1, "y2": 1, "y2_source": "s", "signal.s": 0.5}
+        for i in range(4)
+    ]
+    rows[2][field] = value
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"r\.jsonl: line 3: field '{field}': expected text or a whole"):
+        Records.read(path)

@@ -6,7 +6,7 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from vapo.errors import InputError
 
-__all__ = ["read_table", "unique_keys", "write_table"]
+__all__ = ["read_table", "table_format", "unique_keys", "write_table"]
 
 _BLOCK = 50_000
 _FORMATS = ".parquet, .jsonl, .csv, .arrow or .feather (.jsonl and .csv also with .gz)"
@@ -32,7 +32,8 @@ _UNREADABLE = (
 _NESTED = {"signals": "signal", "verdicts": "verdict"}
 
 
-def _format(path: Path) -> str:
+def table_format(path: Path) -> str:
+    """Which of the formats a file name asks for."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()
@@ -52,13 +53,20 @@ def _format(path: Path) -> str:
     return kind
 
 
-def read_table(path: str | Path, columns: Iterable[str] | None = None) -> pa.Table:
+def read_table(
+    path: str | Path, columns: Iterable[str] | None = None, *, names: Collection[str] = ()
+) -> pa.Table:
     """Read a table, keeping every column unless told which to keep.
 
     CSV columns come as text (an empty cell is a null); JSON lines may nest `signals` and `verdicts`.
+
+    Args:
+        path: The file.
+        columns: What to keep.
+        names: Fields that name something, so that JSON lines may hold text and whole numbers in them and no more.
     """
     path = Path(path)
-    kind = _format(path)
+    kind = table_format(path)
     if not path.is_file():
         expected = "an existing file"
         raise InputError(expected, str(path))
@@ -72,7 +80,7 @@ def read_table(path: str | Path, columns: Iterable[str] | None = None) -> pa.Tab
         elif kind == "csv":
             table = _read_csv(path)
         else:
-            table = _read_jsonl(path)
+            table = _read_jsonl(path, names)
         table.validate(full=True)
     except _UNREADABLE as error:
         expected = f"a readable {kind} file"
@@ -117,7 +125,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _rows(stream: IO[str], where: str) -> Iterator[dict[str, Any]]:
+def _rows(stream: IO[str], where: str, names: Collection[str]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -140,6 +148,13 @@ def _rows(stream: IO[str], where: str) -> Iterator[dict[str, Any]]:
                 )
             for name, value in inner.items():
                 _put(row, f"{prefix}.{name}", value, f"{where}: line {number}")
+        for field in names:
+            # Beside text in other rows anything would become text, and NaN or a list a name like any other.
+            value = row.get(field)
+            if value is not None and type(value) not in (str, int):
+                expected = "text or a whole number"
+                got = json.dumps(value, ensure_ascii=False)
+                raise InputError(expected, got[:60], where=f"{where}: line {number}: field '{field}'")
         yield row
 
 
@@ -158,13 +173,13 @@ def _put(row: dict[str, Any], field: str, value: Any, where: str) -> None:
         row[name] = part
 
 
-def _read_jsonl(path: Path) -> pa.Table:
+def _read_jsonl(path: Path, naming: Collection[str]) -> pa.Table:
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     blocks: list[pa.Table] = []
     names: dict[str, None] = {}
-    with opener(path, "rt", encoding="utf-8") as stream:
+    with opener(path, "rt", encoding="utf-8-sig") as stream:
         block: list[dict[str, Any]] = []
-        for row in _rows(stream, str(path)):
+        for row in _rows(stream, str(path), naming):
             block.append(row)
             if len(block) == _BLOCK:
                 blocks.append(_block_table(block, names))
@@ -212,7 +227,7 @@ def _array(values: list[Any]) -> pa.Array:
 def write_table(table: pa.Table, path: str | Path) -> None:
     """Write a table in the format that the file name asks for."""
     path = Path(path)
-    kind = _format(path)
+    kind = table_format(path)
     try:
         _write(table, path, kind)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:

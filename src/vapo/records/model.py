@@ -25,6 +25,7 @@ SIGN = "a sign in {-1, 0, +1}"
 """What a verdict may be, as messages say it."""
 DIGESTED = {b"vapo": b"sha256"}
 """Marks a content column that holds digests already."""
+_NAMES = ("id", "group", "window", "content", "y2_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ class Labels:
     @classmethod
     def read(cls, path: str | Path) -> Labels:
         """Read a file with the columns `id` and `z`."""
-        return cls.from_arrow(read_table(path), where=str(path))
+        return cls.from_arrow(read_table(path, names=_NAMES), where=str(path))
 
     @classmethod
     def from_pandas(cls, frame: Any) -> Labels:
@@ -342,7 +343,7 @@ class Labels:
     @staticmethod
     def read_ids(path: str | Path) -> pa.Array:
         """Only the ids of a label file, for splitting before any label may be seen."""
-        table = read_table(path, columns=["id"])
+        table = read_table(path, columns=["id"], names=_NAMES)
         if not table.column_names:
             expected = "a column 'id'"
             raise InputError(expected, "none", where=str(path))
