@@ -129,6 +129,22 @@ def test_the_same_values_may_come_in_any_sensible_type():
         assert records(**columns).to_arrow().equals(plain), columns
 
 
+def test_a_named_index_of_a_data_frame_is_a_column_and_a_nameless_one_a_numbering():
+    frame = tiny().to_pandas()
+    for shown in (
+        frame.set_index("id"),
+        frame.set_index(["group", "id"]),
+        frame.set_index("id", drop=False),
+        frame.rename(index=lambda row: 7),
+        frame.set_index("id").sort_values("y", kind="stable").loc[frame.id],
+    ):
+        assert Records.from_pandas(shown).to_arrow().sort_by("order").equals(records().to_arrow())
+        assert not Records.from_pandas(shown).extra.num_columns
+    assert len(Labels.from_pandas(pd.DataFrame({"z": [1, -1]}, index=pd.Index(["a", "b"], name="id")))) == 2
+    with pytest.raises(InputError, match="give the answer away"):
+        Records.from_pandas(frame.set_index(pd.Index([1, 1, 1, 1], name="gold")))
+
+
 def test_pandas_frames_are_taken_and_broken_ones_refused():
     frame = tiny().to_pandas()
     assert Records.from_pandas(frame).to_arrow().equals(records().to_arrow())

@@ -112,7 +112,7 @@ class Records:
     @classmethod
     def read(cls, path: str | Path, **options: Any) -> Records:
         """Read records from Parquet, JSON lines, CSV or Arrow; options as for `from_arrow`."""
-        return cls.from_arrow(read_table(path), where=str(path), **options)
+        return cls.from_arrow(read_table(path, names=_NAMES), where=str(path), **options)
 
     @classmethod
     def from_pandas(cls, frame: Any, **options: Any) -> Records:
@@ -355,6 +355,10 @@ def _frame(frame: Any, what: str) -> pa.Table:
     try:
         if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "iloc"):
             return pa.table(frame)
+        # An index with a name is a column that somebody moved; one without is only a numbering of rows.
+        named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        if named:
+            frame = frame.reset_index(level=named)
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
         expected = "a path, a data frame or an Arrow table, each column of one kind"
