@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[Callable[[World], list[Any]], str]] = {
     "gate without out": (lambda w: ["gate", w.certified, w.fresh], "--out"),
     "gate into an unknown kind of file": (
         lambda w: ["gate", w.certified, w.fresh, "--out", w.folder / "d.xlsx"],
-        ".csv",
+        "got d.xlsx",
     ),
     "gate into a folder": (lambda w: ["gate", w.certified, w.fresh, "--out", w.folder], "a folder"),
     "gate into a folder that is not there": (
@@ -151,7 +151,7 @@ MISTAKES: dict[str, tuple[Callable[[World], list[Any]], str]] = {
     ),
     "gate into the run": (
         lambda w: ["gate", w.certified, w.fresh, "--out", w.certified / "d.csv"],
-        "outside",
+        "got one in it",
     ),
     "gate over its input": (lambda w: ["gate", w.certified, w.fresh, "--out", w.fresh], "another file"),
     "gate with records that lack a signal": (

@@ -90,7 +90,9 @@ def split_records(
     if design.all() or not design.any():
         expected = "at least two groups, one of them labelled, to split into design and certification"
         known = labelled is None or pc.any(pc.is_in(records.id, value_set=labelled)).as_py()
-        got = f"{records.groups} groups" + ("" if known else " and no label of any of their records")
+        joined = " (groups that share a content are one)" if records.group_named is not None else ""
+        count = "1 group" if records.groups == 1 else f"{records.groups} groups"
+        got = f"{count}{joined}" + ("" if known else " and no label of any of their records")
         raise InputError(expected, got, where=records.where)
     return records.take(np.flatnonzero(design)), records.take(np.flatnonzero(~design))
 

@@ -130,7 +130,7 @@ def load_witnesses(path: Path | None) -> tuple[VerifierKey, ...]:
 def write_out(path: Path, data: bytes, *, run: Path | None = None) -> None:
     """Write a small file, whole or not at all, outside of the run that it is about."""
     if run is not None and path.resolve().is_relative_to(run.resolve()):
-        refuse(f"a place outside {run}: in a run folder every file is accounted for", where=str(path))
+        refuse(f"a place outside {run}, where every file is accounted for", "one in it", where=str(path))
     temporary = path.with_name(f".writing-{path.name}")
     try:
         temporary.write_bytes(data)
@@ -159,14 +159,17 @@ class Output:
         """Look at the name, the folder and the permission; nothing stays behind."""
         import pyarrow as pa
 
+        from vapo._internal.files import table_format
+
         self.path = path
         where = str(path)
         if path.is_dir():
             refuse("the name of a file to write", "a folder", where=where)
+        table_format(path)
         if run is not None and path.resolve().is_relative_to(run.resolve()):
-            refuse(f"a place outside {run}: in a run folder every file is accounted for", where=where)
+            refuse(f"a place outside {run}, where every file is accounted for", "one in it", where=where)
         if any(given is not None and path.exists() and path.samefile(given) for given in inputs):
-            refuse("another file than the one that is read", where=where)
+            refuse("another file than the one that is read", "the same", where=where)
         if not path.parent.is_dir():
             refuse("a folder that exists, to write into", str(path.parent), where=where)
         self.write(pa.table({"id": pa.array([], pa.string())}), keep=False)

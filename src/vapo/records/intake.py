@@ -59,7 +59,7 @@ def take_in(
     for name in ("id", "group", "y"):
         if name not in names:
             expected = f"a column '{name}'"
-            raise InputError(expected, f"only {', '.join(names) or 'no columns'}", where=where)
+            raise InputError(expected, f"only {', '.join(names)}" if names else "none", where=where)
     signals, verdicts, graded = _trust_columns(names, where)
     if not table.num_rows:
         expected = "at least one record"
@@ -78,7 +78,7 @@ def take_in(
     window, window_names, place = _sequence(table, where, order, in_sequence=in_sequence)
 
     def signal(name: str) -> npt.NDArray[np.float64]:
-        hint = f" (give it a value with null_signals: {name})"
+        hint = f" (what it counts as may be declared: null_signals = {{ {name} = 0.0 }} in the protocol)"
         column = Column(table, f"signal.{name}", where)
         return column.between(0, 1, _UNIT, null=null_signals.get(name), null_hint=hint)[place]
 
@@ -171,7 +171,10 @@ def _refuse_oracles(
     refused = [name for name in found if name not in waivers]
     if refused:
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-        expected = "no field that could give the answer away (drop it, rename it, or waive it by name in the protocol)"
+        expected = (
+            "no field that could give the answer away (drop it, rename it, or declare that it does not: --waive FIELD, "
+            "or waivers in the protocol)"
+        )
         raise InputError(
             expected,
             f"'{refused[0]}'{more}",
@@ -246,7 +249,7 @@ def _order(table: pa.Table, where: str) -> npt.NDArray[np.int64]:
     if "order" not in table.column_names:
         return np.arange(table.num_rows, dtype=np.int64)
     column = Column(table, "order", where)
-    order = column.whole("a whole number", low=-_WHOLE, high=_WHOLE)
+    order = column.whole("a whole number between -2^62 and 2^62", low=-_WHOLE, high=_WHOLE)
     ranked = np.argsort(order, kind="stable")
     same = np.flatnonzero(order[ranked][1:] == order[ranked][:-1])
     if len(same):

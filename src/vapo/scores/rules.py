@@ -242,13 +242,16 @@ def score_names() -> tuple[str, ...]:
     return tuple(_RULES)
 
 
+_FORMS = {"signal": "signal:NAME", "weighted": "weighted:NAME=WEIGHT,..."}
+
+
 def _find(spec: str) -> tuple[ScoreRule, str]:
     name, _, argument = spec.partition(":")
     if name not in _RULES:
-        expected = f"a score among {', '.join(_RULES)}"
+        expected = f"a score among {', '.join(_FORMS.get(rule, rule) for rule in _RULES)}"
         raise InputError(expected, repr(spec))
-    if name in {"signal", "weighted"} and not argument:
-        expected = f"score {name}:NAME"
+    if name in _FORMS and not argument:
+        expected = f"score {_FORMS[name]}"
         raise InputError(expected, repr(spec))
     return _RULES[name], argument
 
