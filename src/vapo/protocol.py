@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 
+from vapo._internal.oracle import ORACLE_WORDS, field_tokens
 from vapo.errors import InputError
 from vapo.policy.build import Signs
 from vapo.records import Source
@@ -72,6 +75,8 @@ class Protocol:
     """Let signals pass of which one is a function of another."""
     waivers: tuple[str, ...] = ()
     """Fields that the oracle scan lets through."""
+    oracle_words: tuple[str, ...] = ()
+    """What the oracle scan looks for beside its own words, such as "rated by people"."""
     null_signals: Mapping[str, float] = field(default_factory=dict)
     """The value that a null takes, by signal."""
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -103,6 +108,15 @@ class Protocol:
         need("stages", self.stages == "open" or self.stages >= 1, 'a count >= 1 or "open"')
         need("monitor_rate", 0 < self.monitor_rate <= 1, "a share in (0, 1]")
         need("monitor_delta", 0 < self.monitor_delta < 1, "an error probability in (0, 1)")
+        need("oracle_words", all(map(field_tokens, self.oracle_words)), "words of letters or digits")
+        for name, source in self.sources.items():
+            where = f"protocol: field 'sources.{name}"
+            if not source.id:
+                expected = "the name of what produced the column"
+                raise InputError(expected, "an empty one", where=f"{where}.id'")
+            if not re.fullmatch("[0-9a-f]{64}", source.digest):
+                expected = "a SHA-256 digest in hexadecimal, 64 digits in lower case"
+                raise InputError(expected, repr(source.digest), where=f"{where}.digest'")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "protocol") -> Protocol:
@@ -111,18 +125,16 @@ class Protocol:
         if unknown:
             expected = "only known fields"
             raise InputError(expected, f"'{unknown[0]}'", where=where)
+        for name, source in _mapping(data.get("sources")).items():
+            strange = sorted(set(_mapping(source)) - {f.name for f in dataclasses.fields(Source)})
+            if strange:
+                expected = "only id and digest"
+                raise InputError(expected, f"'{strange[0]}'", where=f"{where}: field 'sources.{name}'")
         try:
-            return _adapter().validate_python(dict(data))
+            # As JSON, in which true is no number and "1" is none either, while a list may be any sequence.
+            return _adapter().validate_json(json.dumps(dict(data), default=_plain), strict=True)
         except pydantic.ValidationError as error:
-            first = error.errors()[0]
-            own = first.get("ctx", {}).get("error")
-            if isinstance(own, InputError):
-                raise InputError(str(own).removeprefix("protocol: "), where=where) from None
-            path = ".".join(str(part) for part in first["loc"])
-            expected = first["msg"].lower().removeprefix("input should be ")
-            raise InputError(
-                expected, repr(first.get("input"))[:80], where=f"{where}: field '{path}'"
-            ) from None
+            raise _refusal(error.errors()[0], where) from None
 
     @classmethod
     def read(cls, path: str | Path, **overrides: Any) -> Protocol:
@@ -131,10 +143,44 @@ class Protocol:
             {**read_toml(path), **{k: v for k, v in overrides.items() if v is not None}}, where=str(path)
         )
 
+    @property
+    def oracle_phrases(self) -> frozenset[tuple[str, ...]]:
+        """All that the oracle scan looks for, as tuples of tokens."""
+        return ORACLE_WORDS | {field_tokens(word) for word in self.oracle_words}
+
     def as_dict(self) -> dict[str, Any]:
         """The protocol as plain data."""
         data = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, as something that it has one for; what is still odd is refused by its field."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, (Mapping, Set)):
+        return dict(value) if isinstance(value, Mapping) else sorted(value, key=str)
+    return value.item() if hasattr(value, "item") else repr(value)
+
+
+def _refusal(error: Any, where: str) -> InputError:
+    """What is wrong with a field of a protocol."""
+    own = error.get("ctx", {}).get("error")
+    if isinstance(own, InputError):
+        return InputError(str(own).removeprefix("protocol: "), where=where)
+    first, *rest = error["loc"] or ("",)
+    if first == "stages":
+        expected, rest = 'a count >= 1 or "open"', []
+    elif error["type"] == "missing":
+        return InputError("a value", "none", where=f"{where}: field '{'.'.join(map(str, (first, *rest)))}'")
+    else:
+        expected = error["msg"].lower().removeprefix("input should be ").replace("a valid array", "a list")
+    path = ".".join(map(str, (first, *rest)))
+    return InputError(expected, repr(error.get("input"))[:80], where=f"{where}: field '{path}'")
 
 
 @functools.cache
@@ -145,7 +191,7 @@ def _adapter() -> pydantic.TypeAdapter[Protocol]:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file as plain data."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         expected = "a readable TOML file"
         raise InputError(expected, str(error), where=str(path)) from None

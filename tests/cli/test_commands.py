@@ -113,12 +113,23 @@ def test_the_options_end_in_the_protocol_of_the_run(vapo, seen, tmp_path):
     }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     said = vapo(
-        "design", seen.rollouts, *flags, "--secondary", "strict-checker", "--out", tmp_path / "r", "--json"
+        "design",
+        seen.rollouts,
+        *flags,
+        "--secondary=strict-checker",
+        "--waive=gold",
+        "--oracle-word=rated by people",
+        "--waive-redundancy",
+        "--out",
+        tmp_path / "r",
+        "--json",
     )
     assert said.code == 0, said.err
     declared = Ledger.read(tmp_path / "r").events[0].body["protocol"]
     assert {name: declared[name] for name in options} == options
     assert declared["secondary"] == ["strict-checker"]
+    assert (declared["waivers"], declared["oracle_words"]) == (["gold"], ["rated by people"])
+    assert declared["waive_redundancy"]
 
 
 def test_a_protocol_file_says_what_options_say_and_options_win(vapo, seen, tmp_path):
@@ -128,6 +139,20 @@ def test_a_protocol_file_says_what_options_say_and_options_win(vapo, seen, tmp_p
     assert said.code == 0, said.err
     declared = Ledger.read(tmp_path / "r").events[0].body["protocol"]
     assert (declared["rho"], declared["seed"], declared["sources"]["primary"]["id"]) == (0.1, 6, "rule")
+
+
+def test_a_protocol_file_may_name_design_and_family_beside_itself(vapo, seen, tmp_path):
+    (tmp_path / "sub").mkdir()
+    terms, family = tmp_path / "sub" / "terms.toml", tmp_path / "sub" / "family.json"
+    family.write_text('{"candidates": [{"tau_low": 0.5, "tau_high": 0.5}]}')
+    terms.write_text(f"rho = 0.1\nscore = 'rank-mean'\nfamily = 'family.json'\ndesign = '{seen.fresh}'\n")
+    said = vapo("design", seen.rollouts, "--protocol", terms, "--out", tmp_path / "r", "--json")
+    assert said.code == 0, said.err
+    assert (said.json["candidates"], said.json["design"]) == (1, rows(seen.fresh).num_rows)
+    terms.write_text("rho = 0.1\nfamily = ['family.json']\n")
+    said = vapo("design", seen.rollouts, "--protocol", terms, "--out", tmp_path / "s", "--json")
+    assert said.code == 2
+    assert "terms.toml: field 'family': expected the name of a file" in said.err
 
 
 def test_a_family_of_ones_own_takes_no_design_split(vapo, seen, tmp_path):

@@ -23,6 +23,7 @@ from vapo.ledger.keys import SigningKey
 from vapo.policy import Family
 from vapo.protocol import Protocol
 from vapo.records import Labels, Records
+from vapo.records.intake import refuse_oracles
 from vapo.splits import design_rows
 
 __all__ = ["as_labels", "as_records", "certify", "prepare", "split_records"]
@@ -42,6 +43,7 @@ def as_records(source: Any, protocol: Protocol, *, keep_sources: bool = False) -
         "sources": protocol.sources,
         "waivers": protocol.waivers,
         "null_signals": protocol.null_signals,
+        "oracle_words": protocol.oracle_phrases,
     }
     if isinstance(source, (str, Path)):
         return Records.read(source, **options)
@@ -58,6 +60,8 @@ def _declared_like(records: Records, protocol: Protocol, *, keep_sources: bool) 
     if undeclared:
         expected = f"a waiver of '{undeclared[0]}' in the protocol, like that of the records"
         raise InputError(expected, "none", where=records.where)
+    if protocol.oracle_words:
+        refuse_oracles(records.to_arrow(), records.where, protocol.waivers, protocol.oracle_phrases)
     for name, value in records.null_signals.items():
         if protocol.null_signals.get(name) != value:
             expected = f"null_signals in the protocol with {name} = {value}, like those of the records"
@@ -97,6 +101,16 @@ def split_records(
     return records.take(np.flatnonzero(design)), records.take(np.flatnonzero(~design))
 
 
+def _refuse_misplaced_sources(protocol: Protocol, records: Records) -> None:
+    """Find declared sources that would be of no column: one that is misspelt leaves its column undeclared."""
+    columns = {records.trust_column(name) for name in records.trust_names}
+    for name in protocol.sources:
+        bare = name in records.trust_names
+        if bare or (name.startswith(("signal.", "verdict.")) and name not in columns):
+            expected = f"sources of the columns that are there: primary, {', '.join(sorted(columns))}"
+            raise InputError(expected, repr(name), where=f"protocol, for {records.where}")
+
+
 def prepare(
     ledger: Ledger,
     protocol: Protocol,
@@ -109,6 +123,7 @@ def prepare(
     sealed_labels: str | None = None,
 ) -> None:
     """Declare a stage and freeze its family: everything that comes before a decision."""
+    _refuse_misplaced_sources(protocol, certification)
     if renew is None and not extend and ledger.stage > 1:
         msg = f"{ledger.path}: the run is in stage {ledger.stage}; say what changed (renew), or use a new folder"
         raise ProtocolError(msg)

@@ -32,6 +32,9 @@ _SPLIT = "Terms: candidates and their score"
 _MEANS = "Terms: labels and secondary calls"
 _FILES = "Terms: files and waivers"
 
+_BESIDE = ("design", "family")
+"""Files that options and the protocol file name beside the terms."""
+
 SCORES = (
     ("mean", "mean of all signals and verdicts"),
     ("signal:", "one signal or verifier alone: signal:NAME"),
@@ -66,6 +69,8 @@ class Terms:
     flags: dict[str, Any]
     """Fields of the protocol that were given."""
     protocol_file: Path | None
+    written: dict[str, Any]
+    """Fields of the protocol that the file has."""
     design: Path | None
     family_file: Path | None
 
@@ -76,14 +81,11 @@ class Terms:
 
     def protocol(self) -> Protocol:
         """The protocol of file and options together; an option wins."""
-        from vapo.protocol import Protocol, read_toml
+        from vapo.protocol import Protocol
         from vapo.scores import score_needs_fit
 
-        terms: dict[str, Any] = {}
-        if self.protocol_file is not None:
-            terms = read_toml(existing(self.protocol_file, "terms in TOML"))
-            _refuse_unknown(terms, Protocol.__dataclass_fields__, str(self.protocol_file))
-        terms |= self.flags
+        _refuse_unknown(self.written, [*Protocol.__dataclass_fields__, *_BESIDE], str(self.protocol_file))
+        terms = self.written | self.flags
         if "rho" not in terms:
             refuse("--rho, or rho in the file of --protocol", "neither")
         if self.design is not None and self.family_file is None and "design_fraction" in self.flags:
@@ -225,6 +227,12 @@ def _collect(
             _FILES, "Field that the scan for answers in disguise lets through; repeatable.", metavar="FIELD"
         ),
     ] = None,
+    oracle_word: Annotated[
+        list[str] | None,
+        _option(
+            _FILES, "Further word that this scan looks for in names of fields; repeatable.", metavar="WORD"
+        ),
+    ] = None,
     waive_redundancy: Annotated[
         bool | None,
         _option(
@@ -236,12 +244,30 @@ def _collect(
     ] = None,
 ) -> Terms:
     given = dict(locals())
-    files = [given.pop(name) for name in ("protocol", "design", "family")]
-    given["waivers"] = given.pop("waive")
+    file = given.pop("protocol")
+    written, beside = _read_terms(file)
+    named = [given.pop(name) or beside[name] for name in _BESIDE]
+    given["waivers"], given["oracle_words"] = given.pop("waive"), given.pop("oracle_word")
     flags = {name: value for name, value in given.items() if value not in (None, [])}
     if str(flags.get("stages", "")).isdigit():
         flags["stages"] = int(flags["stages"])
-    return Terms(flags, *files)
+    return Terms(flags, file, written, *named)
+
+
+def _read_terms(file: Path | None) -> tuple[dict[str, Any], dict[str, Path | None]]:
+    """What a protocol file declares, and the files that it names; they are sought from where it lies."""
+    from vapo.protocol import read_toml
+
+    named: dict[str, Path | None] = dict.fromkeys(_BESIDE)
+    if file is None:
+        return {}, named
+    terms = read_toml(existing(file, "terms in TOML"))
+    for name in named:
+        if name in terms and not isinstance(terms[name], str):
+            refuse("the name of a file", repr(terms[name]), where=f"{file}: field '{name}'")
+        if name in terms:
+            named[name] = file.parent / terms.pop(name)
+    return terms, named
 
 
 def takes_terms(function: Callable[..., None]) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from vapo._internal.oracle import oracle_fields
 from vapo.errors import InputError
 from vapo.records.model import DIGESTED, SIGN, Records, Secondary, Source, normalise_content, unique_ids
 
-__all__ = ["name_sources", "take_in"]
+__all__ = ["name_sources", "refuse_oracles", "take_in"]
 
 T = TypeVar("T", bound=Records)
 _UNIT = "a finite number in [0, 1]"
@@ -55,7 +55,7 @@ def take_in(
     if twice is not None:
         expected = "each column name once"
         raise InputError(expected, f"{twice!r} twice", where=where)
-    waived = _refuse_oracles(table, where, waivers, oracle_words)
+    waived = refuse_oracles(table, where, waivers, oracle_words)
     for name in ("id", "group", "y"):
         if name not in names:
             expected = f"a column '{name}'"
@@ -164,9 +164,10 @@ def _stored_form(table: pa.Table, where: str) -> pa.Table:
     return table
 
 
-def _refuse_oracles(
+def refuse_oracles(
     table: pa.Table, where: str, waivers: tuple[str, ...], words: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
+    """Refuse fields that give the answer away, and say which were waived."""
     found = oracle_fields(table, words)
     refused = [name for name in found if name not in waivers]
     if refused:
