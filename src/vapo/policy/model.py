@@ -242,7 +242,7 @@ class Family:
 
 
 class _Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class _Triple(_Strict):
