@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import labels_of, rows
+from vapo._internal.files import write_table
 from vapo.ledger import Ledger
 
 SELECTED = {"index", "tau_low", "tau_high", "tau_2", "budget"}
@@ -359,6 +360,33 @@ def test_plan_reads_coverage_and_candidates_off_the_records(vapo, seen):
     assert said.json["expectations"]["group_size"] == 4
     assert {row["claim"] for row in said.json["rows"]} == {"frozen", "sequential", "hoeffding"}
     assert said.json["at_hand"]["labels"] == 500
+
+
+def test_plan_reads_records_of_which_a_field_is_waived(vapo, seen, tmp_path):
+    table = rows(seen.rollouts)
+    write_table(table.append_column("gold", table.column("id")), tmp_path / "r.parquet")
+    asked = ("plan", tmp_path / "r.parquet", "--rho", 0.08, "--risk", 0.03, "--json")
+    assert vapo(*asked).code == 2
+    assert vapo(*asked, "--waive", "gold").code == 0
+
+
+@pytest.mark.parametrize(
+    ("threshold", "rho", "c_min", "why"),
+    [
+        (1.5, 0.02, 0.25, "admits nothing"),
+        (0.7, 0.3, 0.99, "cannot keep to the coverage"),
+        (0.0, 0.02, 0.25, "larger rho might"),
+    ],
+)
+def test_a_refusal_that_no_number_of_records_would_turn_says_why(
+    vapo, seen, tmp_path, threshold, rho, c_min, why
+):
+    family = tmp_path / "family.json"
+    family.write_text(f'{{"candidates": [{{"tau_low": {threshold}, "tau_high": {threshold}}}]}}')
+    terms = ("--rho", rho, "--c-min", c_min, "--family", family, "--out", tmp_path / "run")
+    said = vapo("certify", seen.rollouts, "--labels", seen.labels, *terms)
+    assert said.code == 0
+    assert why in said.err
 
 
 def test_plan_says_when_nothing_will_do(vapo):

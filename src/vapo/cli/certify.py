@@ -152,9 +152,15 @@ def _tell_enough(body: Any) -> None:
         if row["records"]
     ]
     if not rows:
-        shared.say(
-            "At the harm that was found no number of records would do: a better score or a larger rho might."
-        )
+        asks = {row["binding"] for row in body.get("enough") or () if row["claim"] == body["claim"]}
+        if not body["counts"]["admitted"]:
+            why = "The nearest candidate admits nothing: lower thresholds might do."
+        elif asks == {"risk"}:
+            why = "At the harm that was found no number of records would do: a better score or a larger rho might."
+        else:
+            named = " and ".join(sorted(asks))
+            why = f"The nearest candidate cannot keep to the {named} asked for, at any number of records."
+        shared.say(why)
         return
     columns = ("claim", "chance", "records", "admitted", "labels", "secondary calls")
     shared.show_table(columns, rows, title="Enough, if the nearest candidate's rates are its true ones")

@@ -14,6 +14,7 @@ from vapo.cli._terms import Signs, complete_score
 
 if TYPE_CHECKING:
     from vapo.certification.plan import Plan
+    from vapo.protocol import Protocol
 
 EXAMPLES = (
     "vapo plan --rho 0.08 --risk 0.04 --coverage 0.41 --labels 500",
@@ -69,6 +70,14 @@ Icc = Annotated[
 Score = Annotated[
     str, typer.Option(help="The trust score.", autocompletion=complete_score, rich_help_panel=_RECORDS)
 ]
+Waive = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD",
+        help="Field that the scan for answers in disguise lets through; repeatable.",
+        rich_help_panel=_RECORDS,
+    ),
+]
 SignsOption = Annotated[
     Signs, typer.Option("--signs", help="Thresholds for each sign of the verdict.", rich_help_panel=_RECORDS)
 ]
@@ -91,6 +100,7 @@ def plan(
     icc: Icc = 0.0,
     score: Score = "mean",
     signs: SignsOption = "plain",
+    waive: Waive = None,
     json_output: shared.Json = False,
 ) -> None:
     """Say what a certificate costs, before any labelling.
@@ -100,8 +110,12 @@ def plan(
     --c-min asks and to make no calls.
     """
     from vapo.certification.plan import plan as make_plan
+    from vapo.protocol import Protocol
 
-    seen = {} if records is None else _look_at(records, rho, c_min, b_max, score, signs)
+    seen = {}
+    if records is not None:
+        reading: dict[str, Any] = {"score": score, "signs": signs, "waivers": tuple(waive or ())}
+        seen = _look_at(records, Protocol(rho=rho, c_min=c_min, b_max=b_max, **reading))
     facts: dict[str, Any] = {
         "coverage": coverage if coverage is not None else seen.get("coverage", max(c_min, 0.01)),
         "calls": calls if calls is not None else seen.get("calls", 0.0),
@@ -135,7 +149,7 @@ def plan(
     shared.emit(answer, json_output=json_output)
 
 
-def _look_at(path: Path, rho: float, c_min: float, b_max: float, score: str, signs: Signs) -> dict[str, Any]:
+def _look_at(path: Path, protocol: Protocol) -> dict[str, Any]:
     """What a records file says about the family that would be built on it; no label is involved."""
     import numpy as np
 
@@ -143,18 +157,16 @@ def _look_at(path: Path, rho: float, c_min: float, b_max: float, score: str, sig
     from vapo.certification.flow import as_records
     from vapo.policy import Answers, ask, build_family, settle
     from vapo.policy.build import planned_rates
-    from vapo.protocol import Protocol
     from vapo.scores import fit_score
 
-    protocol = Protocol(rho=rho, c_min=c_min, b_max=b_max, score=score, signs=signs)
     records = as_records(files.existing(path, "records"), protocol)
-    trust = fit_score(score, records).apply(records)
+    trust = fit_score(protocol.score, records).apply(records)
     budget = default_budget(protocol, records) if records.secondary is not None else 0
     family = build_family(records, trust, budget=budget, signs=protocol.signs)
     coverage, calls = planned_rates(family.policies, records, trust)
     requests = ask(family, records, trust)
     actions = settle(requests, records, Answers.of(records.secondary, len(records)))
-    fitting = np.flatnonzero((coverage >= c_min) & (calls <= b_max))
+    fitting = np.flatnonzero((coverage >= protocol.c_min) & (calls <= protocol.b_max))
     by_coverage = fitting[np.argsort(coverage[fitting])]
     typical = int(by_coverage[len(fitting) // 2]) if len(fitting) else int(np.argmax(coverage))
     return {
@@ -213,6 +225,6 @@ def _tell(costs: Plan, facts: dict[str, Any], risk: float, rho: float) -> None:
         )
         chance = "" if hand.chance is None else f"; at {risk:.2%} the chance is {hand.chance:.0%}"
         shared.say(
-            f"Your {hand.labels:,} labels, all on admitted records, {said}{chance} (claim frozen, "
-            "groups of 1)."
+            f"At best, each on an admitted record and no two in one group, your {hand.labels:,} labels "
+            f"{said}{chance} (claim frozen)."
         )
