@@ -142,6 +142,9 @@ def test_a_signal_that_is_a_function_of_another_is_refused_unless_waived():
         "'agreement' is a function of 'consistency' on these records"
     ]
     assert check_inputs(some, ("agreement",)) == []
+    same = Records.from_arrow(pa.table(FIVE_VIEWS | {"signal.agreement": [1.0] * 12}))
+    with pytest.raises(InputError, match=r"'agreement' is a function of 'consistency' .*: it never changes"):
+        check_inputs(same, inputs)
 
 
 @pytest.mark.parametrize(

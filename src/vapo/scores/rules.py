@@ -143,8 +143,12 @@ def check_inputs(
         return []
     said = f"'{pair[0]}' is a function of '{pair[1]}' on these records"
     if not waive_redundancy:
-        expected = "signals of which none is a function of another (drop one, or waive it)"
-        raise InputError(expected, said, where=records.where)
+        expected = (
+            "signals of which none is a function of another (drop one, or let it pass: --waive-redundancy, "
+            "waive_redundancy in the protocol)"
+        )
+        constant = np.ptp(records.trust(pair[0])) == 0
+        raise InputError(expected, f"{said}: it never changes" if constant else said, where=records.where)
     return [said]
 
 
