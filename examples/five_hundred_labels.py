@@ -10,14 +10,14 @@ import tempfile
 import vapo
 from vapo.simulate import simulate
 
-# 125 questions of 500 are labelled, four completions each. Whole questions, chosen without looking at any label.
-world = simulate(500, 4, seed=11)
-rollouts = world.records.to_pandas()
+# One completion a question, and labels for 500 of them, both drawn without looking at any label.
+world = simulate(1000, 4, seed=11)
+rollouts = world.records.to_pandas().groupby("group").sample(1, random_state=0)
 labels = world.labels.to_pandas()
-labels = labels[labels.id.isin(rollouts.id[rollouts.group.isin(rollouts.group.unique()[:125])])]
+labels = labels[labels.id.isin(rollouts.id.sample(500, random_state=0))]
 
 with tempfile.TemporaryDirectory() as run:
-    certificate = vapo.certify(rollouts, labels, out=run, rho=0.10, c_min=0.25, b_max=0.2)
+    certificate = vapo.certify(rollouts, labels, out=run, rho=0.08, c_min=0.5, b_max=0.2)
     print(certificate)
     with vapo.Gate.open(run) as gate:
         fresh = simulate(200, 4, seed=12, prefix="next-").records.to_pandas()
