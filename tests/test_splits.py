@@ -81,16 +81,16 @@ def build(*rows):
 
 
 @pytest.mark.parametrize(
-    ("kind", "other"),
+    ("kind", "other", "named"),
     [
-        ("id", ("a", "h", "else")),
-        ("group", ("b", "g", "else")),
-        ("content", ("b", "h", " One\tTEXT ")),
+        ("id", ("a", "h", "else"), "'a'"),
+        ("group", ("b", "g", "else"), "'g'"),
+        ("content", ("b", "h", " One\tTEXT "), "that of 'a' and 'b'"),
     ],
 )
-def test_splits_that_share_an_id_a_group_or_a_content_are_refused(kind, other):
+def test_splits_that_share_an_id_a_group_or_a_content_are_refused(kind, other, named):
     left = build(("a", "g", "one text"))
-    with pytest.raises(InputError, match=f"share no {kind}"):
+    with pytest.raises(InputError, match=f"share no {kind}, got 1 shared, the first {named}$"):
         make_manifest({"left": left, "right": build(other)})
     counted = make_manifest({"left": left, "right": build(other)}, allow=[kind])
     assert counted.overlaps[f"left/right {kind}"] == 1

@@ -89,6 +89,12 @@ def _keys(records: Records) -> dict[str, pa.Array]:
     }
 
 
+def _holder(records: Records, content: pa.Scalar) -> str:
+    """The id of the first record with a content."""
+    assert records.content is not None
+    return repr(records.id[pc.index(records.content, content).as_py()].as_py())
+
+
 def make_manifest(splits: Mapping[str, Records], *, allow: Collection[str] = ()) -> Manifest:
     """Count the rows of every split and make sure that no two share an id, a group or a normalised content.
 
@@ -118,8 +124,10 @@ def make_manifest(splits: Mapping[str, Records], *, allow: Collection[str] = ())
                 overlaps[f"{names[left]}/{names[right]} {kind}"] = len(shared)
                 if len(shared) and kind not in allow:
                     expected = f"splits '{names[left]}' and '{names[right]}' to share no {kind}"
-                    raise InputError(
-                        expected,
-                        f"{len(shared)} shared, the first {shared[0].as_py()!r}",
-                    )
+                    first = repr(shared[0].as_py())
+                    if kind == "content":
+                        # Content is known by its digest only, which says nothing to a person.
+                        holders = (splits[name] for name in (names[left], names[right]))
+                        first = "that of " + " and ".join(_holder(part, shared[0]) for part in holders)
+                    raise InputError(expected, f"{len(shared)} shared, the first {first}")
     return Manifest(rows, overlaps)

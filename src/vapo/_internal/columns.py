@@ -37,7 +37,10 @@ class Column:
 
     def error(self, row: int, expected: str, got: Any) -> InputError:
         """The error for one row (counted from 0 here, from 1 in the message)."""
-        return InputError(expected, _shown(got), where=f"{self.where}: row {row + 1}: field '{self.field}'")
+        return InputError(expected, _shown(got), where=self._place(row))
+
+    def _place(self, row: int) -> str:
+        return f"{self.where}: row {row + 1}: field '{self.field}'"
 
     def _first(self, mask: pa.Array) -> int:
         return int(pc.index(mask, True).as_py())
@@ -46,7 +49,7 @@ class Column:
         """Raise at the first null."""
         if self.values.null_count:
             row = self._first(pc.is_null(self.values))
-            raise self.error(row, expected, f"null{hint}")
+            raise InputError(expected, f"null{hint}", where=self._place(row))
 
     def text(self, expected: str, *, null_ok: bool = False) -> pa.Array:
         """The column as strings; whole numbers are written out, anything else that is not text is refused."""

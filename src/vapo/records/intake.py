@@ -71,6 +71,9 @@ def take_in(
     )
     content = _content(table, where) if "content" in names else None
     named = Column(table, "group", where).text("a group")
+    nameless = pc.index(named, pa.scalar("", pa.string())).as_py()
+    if nameless >= 0:
+        raise Column(table, "group", where).error(nameless, "a group", "an empty one")
     # Often every record is a group of its own, and ids are known to differ.
     encoded = (np.arange(len(ids)), ids) if named.equals(ids) else _encoded(named)
     group, group_names = _joined_groups(*encoded, content)
@@ -78,7 +81,7 @@ def take_in(
     window, window_names, place = _sequence(table, where, order, in_sequence=in_sequence)
 
     def signal(name: str) -> npt.NDArray[np.float64]:
-        hint = f" (what it counts as may be declared: null_signals = {{ {name} = 0.0 }} in the protocol)"
+        hint = f" (the protocol may declare what it counts as: null_signals.{name} = 0.0)"
         column = Column(table, f"signal.{name}", where)
         return column.between(0, 1, _UNIT, null=null_signals.get(name), null_hint=hint)[place]
 
