@@ -263,7 +263,9 @@ def test_an_alarm_exits_with_1_and_closes_the_gate(vapo, world, tmp_path):
     said = vapo("monitor", world.deployed, bad, "--json")
     assert (said.code, said.json["alarm"]) == (1, True)
     again = vapo("gate", world.deployed, world.fresh, "--out", tmp_path / "d.csv", "--json")
-    assert again.code == 0
+    assert (again.code, again.json["closed"]) == (0, "")
+    assert "alarm" in again.json["closed_since"]
+    assert "GATE CLOSED SINCE" in again.err
     more = vapo("gate", world.deployed, world.rollouts, "--out", tmp_path / "e.csv", "--json")
     assert (more.code, more.json["admitted"]) == (0, 0)
     assert "alarm" in more.json["closed"]

@@ -70,6 +70,7 @@ def gate(
             return
         decisions = opened.decide(batch)
         overlap = opened.overlap(batch)
+        since = "" if decisions.closed else opened.closed
     output.write(decisions.table)
     total, checks = decisions.table.num_rows, sum(decisions.table.column("check").to_pylist())
     if decisions.closed:
@@ -79,6 +80,8 @@ def gate(
             f"{decisions.admitted:,} of {total:,} records admitted with {decisions.appealed:,} "
             f"secondary calls: see {out}."
         )
+    if since:
+        shared.say(f"GATE CLOSED SINCE: {since}; these are the decisions that it made before that.")
     for reason, count in decisions.counts().items():
         shared.say(f"{count:9,}  {reason}")
     if checks:
@@ -91,6 +94,7 @@ def gate(
         )
     answer = {
         "closed": decisions.closed,
+        "closed_since": since,
         "batch": decisions.batch,
         "records": total,
         "admitted": decisions.admitted,
