@@ -159,6 +159,16 @@ def test_a_broken_pipe_ends_quietly_and_the_work_is_done(world, tmp_path, stream
     assert b"BrokenPipe" not in b"".join(text or b"" for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("ascii", "täglich.csv"), ("utf-8", os.fsdecode(b"\xff.csv"))]
+)
+def test_what_a_stream_cannot_write_is_escaped_in_json(tmp_path, encoding, name):
+    streams = os.environ | {"PYTHONIOENCODING": f"{encoding}:strict"}
+    said = shell("verifiers", "audit", tmp_path / name, "--json", env=streams)
+    assert said.returncode == 2
+    assert name in json.loads(said.stdout)["error"]["message"]
+
+
 def test_an_interrupt_says_that_the_work_can_be_taken_up():
     process = subprocess.Popen(
         [*VAPO, "demo", "--questions", "20000", "--json"],

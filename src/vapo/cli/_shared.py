@@ -86,8 +86,14 @@ def emit(data: Mapping[str, Any], *, json_output: bool) -> None:
     """Print the machine-readable answer, if it was asked for."""
     if not json_output:
         return
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     try:
-        sys.stdout.write(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n")
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        # A terminal without these letters, or a file name that is no text: escaped they are JSON all the same.
+        text = json.dumps(data, allow_nan=False)
+    try:
+        sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _discard(sys.stdout)
