@@ -130,6 +130,24 @@ def test_the_same_values_may_come_in_any_sensible_type():
         assert records(**columns).to_arrow().equals(plain), columns
 
 
+def test_a_column_of_a_type_that_pandas_added_is_kept_as_it_is_stored_and_searched_for_a_leak():
+    table = pa.table(
+        {"id": [str(i) for i in range(12)], "group": ["g"] * 12, "y": [1] * 12, "signal.s": [0.5] * 12}
+    )
+    months = pd.PeriodIndex(["2024-01"] * 6 + ["2024-02"] * 6, freq="M")
+    spans = pd.interval_range(0, 12)
+    taken = Records.from_pandas(table.to_pandas().assign(month=months, span=spans))
+    assert taken.extra.schema.field("month").type == pa.int64()
+    assert pa.types.is_struct(taken.extra.schema.field("span").type)
+    assert find_leaks(taken, np.repeat([-1, 1], 6).astype(np.int8)) == ["month"]
+
+
+@pytest.mark.parametrize("given", [None, [{"id": 1}], {"id": [1]}])
+def test_what_is_no_table_is_called_by_its_name(given):
+    with pytest.raises(InputError, match=f"data frame or an Arrow table, got {type(given).__name__}$"):
+        Records.from_pandas(given)
+
+
 def test_a_named_index_of_a_data_frame_is_a_column_and_a_nameless_one_a_numbering():
     frame = tiny().to_pandas()
     for shown in (

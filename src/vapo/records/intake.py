@@ -136,9 +136,14 @@ def take_in(
 
 
 def _plain_types(table: pa.Table) -> pa.Table:
-    """The table without encodings that say nothing about the values: dictionaries and views become plain columns."""
+    """The table without encodings that say nothing about the values: dictionaries and views become plain columns.
+
+    A type that some library added to Arrow becomes what it is stored as.
+    """
     for index, field in enumerate(table.schema):
         kind = field.type
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_string_view(kind):

@@ -352,8 +352,11 @@ class Labels:
 
 def _frame(frame: Any, what: str) -> pa.Table:
     """A data frame as an Arrow table."""
+    if not hasattr(frame, "columns") and not hasattr(frame, "__arrow_c_stream__"):
+        expected = "a path, a data frame or an Arrow table"
+        raise InputError(expected, type(frame).__name__, where=what)
     try:
-        if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "iloc"):
+        if not hasattr(frame, "iloc"):
             return pa.table(frame)
         # An index with a name is a column that somebody moved; one without is only a numbering of rows.
         named = [name for name in frame.index.names if name is not None and name not in frame.columns]
