@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from vapo.certification.replay import replay_stages
 from vapo.errors import InputError
 from vapo.gate import Gate
 from vapo.ledger import Ledger
+from vapo.policy import Family
 from vapo.protocol import Protocol
 from vapo.records import Records, Source
 
@@ -103,3 +106,13 @@ def test_further_words_of_the_oracle_scan_are_declared_and_a_waiver_lets_pass_wh
 def test_terms_without_further_oracle_words_are_written_without_them(tmp_path):
     certify(*world(300), out=tmp_path / "run", **TERMS)
     assert "oracle_words" not in Ledger.read(tmp_path / "run").events[0].body["protocol"]
+
+
+def test_a_family_may_be_named_by_its_file(tmp_path):
+    path, given = tmp_path / "family.json", {"candidates": [{"tau_low": 0.4, "tau_high": 0.7}], "budget": 9}
+    path.write_text(json.dumps(given), encoding="utf-8")
+    digests = {
+        certify(*world(300), out=tmp_path / name, **TERMS, family=family).body["family_digest"]
+        for name, family in (("file", path), ("text", str(path)), ("value", Family.from_dict(given)))
+    }
+    assert len(digests) == 1

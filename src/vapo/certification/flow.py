@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vapo.certification.candidates import choose_candidates, freeze_family
+from vapo.certification.candidates import choose_candidates, default_budget, freeze_family
 from vapo.certification.certificate import Certificate
 from vapo.certification.freeze import freeze_trace
 from vapo.certification.issue import issue, join_labels
@@ -168,7 +168,7 @@ def certify(
     out: str | Path,
     protocol: Protocol | None = None,
     design: Any = None,
-    family: Family | None = None,
+    family: Family | str | Path | None = None,
     renew: str | None = None,
     extend: bool = False,
     key: SigningKey | None = None,
@@ -186,7 +186,7 @@ def certify(
         protocol: The declared terms; or give them one by one.
         design: Design records, if they are kept apart; otherwise whole groups are taken from `records`,
             those without a label first.
-        family: Candidates of your own; then every record certifies.
+        family: Candidates of your own, or a JSON file with them; then every record certifies.
         renew: What changed, to open a further stage in an existing run with fresh records.
         extend: Add these records to the refused stage before (under the claim `sequential`).
         key: An Ed25519 key that signs the certificate.
@@ -211,6 +211,8 @@ def certify(
         protocol = Protocol.from_dict({**protocol.as_dict(), **terms}, where="terms")
     given = as_records(records, protocol)
     signs = as_labels(labels)
+    if isinstance(family, (str, Path)):
+        family = Family.read(family, budget=default_budget(protocol, given))
     if family is not None and family.appeals and given.secondary is None:
         expected = "a column 'y2' with the secondary's answers, which some candidates ask for"
         raise InputError(expected, "none", where=given.where)
