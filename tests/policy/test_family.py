@@ -78,6 +78,10 @@ def test_a_budget_stands_in_only_where_the_file_names_none(tmp_path):
             {"candidates": [{"tau_low": 0.1, "tau_high": 0.5}, {"tau_low": 0.9, "tau_high": 0.5}]},
             "candidate 1",
         ),
+        ({"candidates": [{"tau_low": True, "tau_high": True}]}, r"candidates\.0\.tau_low"),
+        ({"candidates": [{"tau_low": "0.1", "tau_high": 0.5}]}, r"candidates\.0\.tau_low"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [["0"]]}, "chains"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[False]]}, "chains"),
         ({"candidates": [{"tau_low": "x", "tau_high": 0.5}]}, r"candidates\.0\.tau_low"),
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5, "tau2": 0.5}]}, r"candidates\.0\.tau2"),
         ('{"candidates": [{"tau_low": NaN, "tau_high": 0.5}]}', r"candidates\.0\.tau_low"),
@@ -87,10 +91,6 @@ def test_a_budget_stands_in_only_where_the_file_names_none(tmp_path):
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[0, 0]]}, "chains"),
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[1]]}, "chains"),
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": []}, "chains"),
-        ({"candidates": [{"tau_low": True, "tau_high": True}]}, r"candidates\.0\.tau_low"),
-        ({"candidates": [{"tau_low": "0.1", "tau_high": 0.5}]}, r"candidates\.0\.tau_low"),
-        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [["0"]]}, "chains"),
-        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[False]]}, "chains"),
         ({"candidates": [{"pos": {"tau_low": 0.1, "tau_high": 0.5}}]}, "candidate 0"),
         (
             {
