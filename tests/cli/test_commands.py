@@ -391,6 +391,18 @@ def test_a_refusal_that_no_number_of_records_would_turn_says_why(
     assert why in said.err
 
 
+def test_a_refusal_says_what_was_not_tested_and_where_labels_would_have_gone_farther(vapo, seen, tmp_path):
+    asked = ("certify", seen.rollouts, "--labels", seen.labels, "--rho", 0.03, "--out", tmp_path / "run")
+    said = vapo(*asked, "--json")
+    assert said.json["status"] == "refused"
+    table = Ledger.read(tmp_path / "run").table(said.json["candidates_segment"])
+    untested = sum("stopped" in why for why in table.column("frozen.failing").to_pylist())
+    assert f"{untested} candidates were not tested" in said.err
+    assert "Whole groups were tested" in said.err
+    other = vapo(*asked[:-1], tmp_path / "other", "--claim", "hoeffding")
+    assert "not tested" not in other.err
+
+
 def test_plan_says_when_nothing_will_do(vapo):
     said = vapo("plan", "--rho", 0.05, "--risk", 0.06, "--json")
     assert said.code == 0

@@ -13,6 +13,7 @@ from vapo.cli._terms import Terms, takes_terms
 
 if TYPE_CHECKING:
     from vapo.certification.certificate import Certificate
+    from vapo.ledger import Ledger
     from vapo.records import Labels, Records
 
 EXAMPLES = (
@@ -139,9 +140,29 @@ def tell(certificate: Certificate, run: Path) -> None:
         shared.say(
             f"SUSPECTED LEAK: {leaks} predicts the label perfectly. Look at it before you rely on this."
         )
+    ledger = files.open_run(run)
     if not certificate.certified:
+        _tell_untested(body, ledger)
         _tell_enough(body)
-    shared.say(f"Next: {files.what_next(files.open_run(run))}")
+    shared.say(f"Next: {files.what_next(ledger)}")
+
+
+def _tell_untested(body: Any, ledger: Ledger) -> None:
+    """Why more might have been certified with other records or terms, under the claim that goes down chains."""
+    if body["claim"] != "frozen":
+        return
+    failing = ledger.table(body["candidates_segment"]).column("frozen.failing").to_pylist()
+    untested = sum(why.startswith("not tested: chain") for why in failing)
+    if untested:
+        shared.say(
+            f"{untested} candidates were not tested, for one before them in its chain failed; with fresh labels, "
+            "a larger --c-min begins further on."
+        )
+    if body["units"]["frozen"] == "group":
+        shared.say(
+            "Whole groups were tested, for several records of some are admitted; fresh labels go farther on one "
+            "record a group."
+        )
 
 
 def _tell_enough(body: Any) -> None:
