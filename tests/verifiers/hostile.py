@@ -170,6 +170,22 @@ CODE = {
     ),
     "stopping itself": ("t", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"),
     "more memory than allowed": ("-", "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"),
+    "limits for the process that judges": (
+        "-",
+        "import os, resource\nfor one in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):\n"
+        "  resource.prlimit(os.getppid(), one, (1, 1))\n" + GOOD,
+    ),
+    "the worst rank for the process that judges": (
+        "-",
+        "import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\n" + GOOD,
+    ),
+    "memory that outlives its process": (
+        "-",
+        "import ctypes\nlibc = ctypes.CDLL(None)\nfor call in (libc.shmget, libc.semget, libc.msgget):\n"
+        "  assert call(0, 1, 0o1600) >= 0 or call(0, 0o1600, 0) >= 0\n" + GOOD,
+    ),
+    "settings of the machine": ("-", "open('/proc/sys/kernel/core_pattern', 'r+b')\n" + GOOD),
+    "the worst chance for itself": ("-", "open('/proc/self/oom_score_adj', 'r+b')\n" + GOOD),
     "filling the disk": ("-", "with open('a', 'wb') as f:\n  while True: f.write(bytes(10**6))"),
     "filling memory by files": (
         "-",

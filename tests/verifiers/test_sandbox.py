@@ -110,6 +110,49 @@ def test_capabilities_are_gone_and_none_can_be_regained(sandboxed):
     assert verdicts(sandboxed, (GOOD, textwrap.dedent(look))) == [1]
 
 
+def test_a_program_may_set_limits_for_itself_and_start_threads(sandboxed):
+    program = """
+        import os, resource, threading
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard // 2, hard))
+        found = [resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard // 2]
+        thread = threading.Thread(target=found.append, args=(True,))
+        thread.start()
+        thread.join()
+    """
+    assert verdicts(sandboxed, (textwrap.dedent(program), "assert found == [True, True]")) == [1]
+
+
+def test_no_program_reaches_the_process_that_judges_the_next(sandboxed):
+    before = sandboxed.replaced
+    reach = """
+        import os, resource
+        for one in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+            try:
+                resource.prlimit(os.getppid(), one, (1, 1))
+            except PermissionError:
+                pass
+    """
+    found = verdicts(sandboxed, *[(textwrap.dedent(reach), "x = 1"), (GOOD, "assert f(1) == 2")] * 4)
+    assert (found, sandboxed.replaced) == ([1] * 8, before)
+
+
+def test_no_file_of_the_system_can_be_written_even_where_root_runs_this(sandboxed):
+    look = """
+        import os
+        writable = []
+        for folder, _, names in os.walk('/proc/sys/kernel'):
+            for name in names:
+                try:
+                    os.close(os.open(os.path.join(folder, name), os.O_WRONLY))
+                    writable.append(name)
+                except OSError:
+                    pass
+        assert writable == [], writable
+    """
+    assert verdicts(sandboxed, (GOOD, textwrap.dedent(look))) == [1]
+
+
 def test_a_sandboxed_worker_outlives_its_items(sandboxed):
     before = sandboxed.replaced
     found = verdicts(sandboxed, *[("import os; os._exit(1)", "x"), (GOOD, "f"), ("9**9**9**9", "x")])

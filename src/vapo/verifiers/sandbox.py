@@ -2,8 +2,8 @@
 
 A process that has entered it sees no other process than its own descendants, no network, and no file that it could
 write but in a temporary folder of its own, held in memory. Each of its children then gives up what is left before it
-runs anything: all capabilities, starting processes and programs, opening sockets, and memory, open files and file sizes
-beyond a limit.
+runs anything: all capabilities, starting processes and programs, opening sockets, memory that outlives it, a say in the
+limits of others, and memory, open files and file sizes beyond a limit.
 
 Nothing here needs a privilege, and nothing is done half: where the system withholds any of it, `NoSandboxError` says
 what.
@@ -68,19 +68,25 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_SETATTR = -100, 0x8000, 442
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
-# By machine: the architecture's number for seccomp, `clone`, and what a locked-down process may not call at all.
+# By machine: the architecture's number for seccomp, `clone`, `prlimit64`, and what a locked-down process may not call
+# at all. What System V's calls make outlives the process that made it, outside of every limit on memory.
 _MACHINES = {
     "x86_64": (
         0xC000003E,
         56,
-        # fork vfork execve ptrace mount umount2 pivot_root unshare setns keyctl add_key bpf perf_event_open userfaultfd
-        # process_vm_writev io_uring_setup execveat kexec_load memfd_create open_by_handle_at socket
-        (57, 58, 59, 101, 165, 166, 155, 272, 308, 250, 248, 321, 298, 323, 311, 425, 322, 246, 319, 304, 41),
+        302,
+        # fork vfork execve ptrace mount umount2 pivot_root unshare setns keyctl add_key request_key bpf perf_event_open
+        # userfaultfd process_vm_writev io_uring_setup execveat kexec_load memfd_create open_by_handle_at socket shmget
+        # semget msgget
+        (57, 58, 59, 101, 165, 166, 155, 272, 308, 250, 248, 249, 321, 298)
+        + (323, 311, 425, 322, 246, 319, 304, 41, 29, 64, 68),
     ),
     "aarch64": (
         0xC00000B7,
         220,
-        (221, 117, 40, 39, 41, 97, 268, 219, 217, 280, 241, 282, 271, 425, 281, 104, 279, 265, 198),
+        261,
+        (221, 117, 40, 39, 41, 97, 268, 219, 217, 218, 280, 241, 282, 271, 425, 281, 104, 279, 265, 198)
+        + (194, 190, 186),
     ),
 }
 _CLONE3, _CLONE_THREAD, _X32 = 435, 0x10000, 0x40000000
@@ -205,7 +211,8 @@ def _mount(libc: ctypes.CDLL, needed: list[str]) -> str:
     _must(frozen, "read-only mounts (Linux 5.12 and later)")
     for path in hidden[1:]:
         _must(_tmpfs(libc, path, 1 << 16, _MS_RDONLY), f"an empty {path}")
-    if libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV, None):
+    # Where root runs this, root owns the settings of the whole machine that are files in there.
+    if libc.mount(b"proc", b"/proc", b"proc", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None):
         # A container may forbid it; then there is no /proc at all, rather than the one that shows everybody.
         _must(_tmpfs(libc, "/proc", 1 << 16, _MS_RDONLY), "a /proc of its own")
     _must(libc.mount(b"/dev/null", b"/dev/null", None, _MS_BIND, None), "/dev/null")
@@ -275,7 +282,7 @@ def lock_down(memory: int, seconds: float) -> None:
 
 def _filter(machine: str) -> bytes:
     """A classic BPF program: threads may be started; processes, programs and namespaces may not."""
-    architecture, clone, denied = _MACHINES[machine]
+    architecture, clone, limits, denied = _MACHINES[machine]
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     deny = (give, 0, 0, _ERRNO | _EPERM)
     steps = [
@@ -291,10 +298,16 @@ def _filter(machine: str) -> bytes:
     ]
     for number in denied:
         steps += [(equal, 0, 1, number), deny]
+    first_argument = (load, 0, 0, 16)
     steps += [
         (equal, 0, 3, clone),
-        (load, 0, 0, 16),  # its first argument
-        (any_bit, 1, 0, _CLONE_THREAD),
+        first_argument,
+        (any_bit, 5, 0, _CLONE_THREAD),
+        deny,
+        # Its own limits are its own business; those of the process that judges are not.
+        (equal, 0, 3, limits),
+        first_argument,
+        (equal, 1, 0, 0),
         deny,
         (give, 0, 0, _ALLOW),
     ]
