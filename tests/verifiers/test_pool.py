@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from tests.verifiers.processes import alive, eventually, workers_of
 from tests.verifiers.troublemakers import Broken, Homeless, Obedient
 from vapo.errors import InputError, ProtocolError
-from vapo.verifiers import Failure, Item
+from vapo.verifiers import Failure, Item, Outcome, worker
 from vapo.verifiers.channels import Channel, NoisyVerifier
 from vapo.verifiers.numeric import Numeric
 from vapo.verifiers.pool import Pool
@@ -100,6 +101,23 @@ def test_a_timeout_is_told_from_a_crash_by_its_detail_and_both_carry_their_time(
 
 def test_a_verifier_that_prints_disturbs_nobody(pool):
     assert said(pool.verify(items("print {}", "1", 'print {"ready": true}\n', "-1"))) == [1, 1, 1, -1]
+
+
+def test_what_is_left_of_one_items_time_cannot_run_out_on_the_next(monkeypatch):
+    stamp, armed = bytearray(worker.STAMP.size), []
+
+    def arm(_: int, seconds: float) -> None:
+        if seconds:
+            armed.append(worker.STAMP.unpack_from(stamp))
+
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker.signal, "setitimer", arm)
+    reading, writing = os.pipe()
+    line = json.dumps([["a", "", "1", ""]] * 3).encode()
+    worker._serve([line], writing, lambda _: Outcome(verdict=1), stamp, 5.0)
+    os.close(reading)
+    os.close(writing)
+    assert armed == [(0, 0.0), (1, 0.0), (2, 0.0)]
 
 
 def test_libraries_with_alarms_work_from_every_thread_of_the_parent(pool):

@@ -153,6 +153,23 @@ def test_no_file_of_the_system_can_be_written_even_where_root_runs_this(sandboxe
     assert verdicts(sandboxed, (GOOD, textwrap.dedent(look))) == [1]
 
 
+@pytest.mark.parametrize(("calls", "outcome"), [("9", 1), ("Infinity", Failure.CRASH)])
+def test_a_program_that_writes_its_own_outcome_runs_up_no_bill(sandboxed, calls, outcome):
+    forge = f"""
+        import os, sys
+        frame = sys._getframe()
+        while "nonce" not in frame.f_locals:
+            frame = frame.f_back
+        said = frame.f_locals["nonce"] + ' [1, 1.0, null, [{calls}, 9, 9, 9.0], "forged"]'
+        os.write(frame.f_locals["pipe"], said.encode())
+        os._exit(0)
+    """
+    before = sandboxed.replaced
+    (found,) = sandboxed.verify([Item("a", "", textwrap.dedent(forge), "x = 1")])
+    assert (found.verdict or found.failure, found.cost[:3]) == (outcome, (0, 0, 0))
+    assert sandboxed.replaced == before
+
+
 def test_a_sandboxed_worker_outlives_its_items(sandboxed):
     before = sandboxed.replaced
     found = verdicts(sandboxed, *[("import os; os._exit(1)", "x"), (GOOD, "f"), ("9**9**9**9", "x")])

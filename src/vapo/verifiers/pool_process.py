@@ -230,7 +230,7 @@ class WorkerProcess:
             return None
         try:
             return [unpack_outcome(packed) for line in self._lines() for packed in line]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return None
 
     def _overrun(self) -> Outcome | None:

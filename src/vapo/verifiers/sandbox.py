@@ -68,26 +68,21 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_SETATTR = -100, 0x8000, 442
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
-# By machine: the architecture's number for seccomp, `clone`, `prlimit64`, and what a locked-down process may not call
-# at all. What System V's calls make outlives the process that made it, outside of every limit on memory.
+# What a locked-down process may not call at all. What System V's calls make outlives the process that made it, outside
+# of every limit on memory.
+# fork vfork execve execveat, ptrace process_vm_writev, mount umount2 pivot_root unshare setns open_by_handle_at,
+# add_key request_key keyctl, bpf perf_event_open userfaultfd io_uring_setup kexec_load, memfd_create, socket,
+# shmget semget msgget
+_DENIED_X86_64 = (
+    57, 58, 59, 322, 101, 311, 165, 166, 155, 272, 308, 304, 248, 249, 250, 321, 298, 323, 425, 246, 319, 41, 29, 64, 68,
+)  # fmt: skip
+_DENIED_AARCH64 = (
+    221, 281, 117, 271, 40, 39, 41, 97, 268, 265, 217, 218, 219, 280, 241, 282, 425, 104, 279, 198, 194, 190, 186,
+)  # fmt: skip
+# By machine: the architecture's number for seccomp, `clone`, `prlimit64`, and what is denied.
 _MACHINES = {
-    "x86_64": (
-        0xC000003E,
-        56,
-        302,
-        # fork vfork execve ptrace mount umount2 pivot_root unshare setns keyctl add_key request_key bpf perf_event_open
-        # userfaultfd process_vm_writev io_uring_setup execveat kexec_load memfd_create open_by_handle_at socket shmget
-        # semget msgget
-        (57, 58, 59, 101, 165, 166, 155, 272, 308, 250, 248, 249, 321, 298)
-        + (323, 311, 425, 322, 246, 319, 304, 41, 29, 64, 68),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        220,
-        261,
-        (221, 117, 40, 39, 41, 97, 268, 219, 217, 218, 280, 241, 282, 271, 425, 281, 104, 279, 265, 198)
-        + (194, 190, 186),
-    ),
+    "x86_64": (0xC000003E, 56, 302, _DENIED_X86_64),
+    "aarch64": (0xC00000B7, 220, 261, _DENIED_AARCH64),
 }
 _CLONE3, _CLONE_THREAD, _X32 = 435, 0x10000, 0x40000000
 _EPERM, _ENOSYS = 1, 38

@@ -26,9 +26,10 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
-from vapo.verifiers.base import Cost, Failure, Item, Outcome, Verifier
+from vapo.verifiers.base import FREE, Cost, Failure, Item, Outcome, Verifier
 from vapo.verifiers.rules import Hazard, grant
 from vapo.verifiers.sandbox import (
     NoSandboxError,
@@ -69,7 +70,7 @@ def unpack_outcome(packed: Sequence[Any]) -> Outcome:
     """The outcome again.
 
     Raises:
-        ValueError: If it is none; also KeyError and TypeError, as what is read here may be forged.
+        ValueError: If it is none; also KeyError, TypeError and OverflowError, as what is read here may be forged.
     """
     verdict, confidence, failure, cost, detail = packed
     if not isinstance(detail, str) or isinstance(verdict, bool) or len(cost) != len(Cost._fields):
@@ -153,14 +154,15 @@ def _serve(lines: Any, writing: int, judge: Judge, stamp: mmap.mmap, timer: floa
         done: list[list[Any]] = []
         for fields in json.loads(line):
             item = Item(*fields)
+            if timer:
+                # Before the stamp: what is left of the last item's time must not run out on this one.
+                # Libraries may have taken the signal for themselves; the parent watches the clock as well.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, timer)
             begun += 1
             STAMP.pack_into(stamp, 0, begun, 0.0)
             start = time.monotonic()
             STAMP.pack_into(stamp, 0, begun, start)
-            if timer:
-                # Libraries may have taken the signal for themselves; the parent watches the clock as well.
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.setitimer(signal.ITIMER_REAL, timer)
             outcome = judge(item)
             now = time.monotonic()
             STAMP.pack_into(stamp, 0, begun, 0.0)
@@ -249,8 +251,9 @@ def _in_a_child(child: _Child, item: Item, scratch: str) -> Outcome:
     said, _, packed = heard.partition(b" ")
     try:
         if secrets.compare_digest(said, nonce.encode()):
-            return unpack_outcome(json.loads(packed))
-    except (ValueError, KeyError, TypeError, RecursionError):
+            # Nothing in here can have cost anything, whatever a program that writes its own outcome says.
+            return replace(unpack_outcome(json.loads(packed)), cost=FREE)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         pass
     code = os.waitstatus_to_exitcode(status)
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
