@@ -74,8 +74,8 @@ def test_a_process_killed_at_random_moments_leaves_no_worker_behind_and_resumes_
     command = [sys.executable, "-m", "tests.studies.squares", str(out), str(workers)]
     environment = {**os.environ, "SQUARES_PIDS": str(pids)}
     rows = out / "squares" / "rows"
-    for wanted in sorted(random.Random(workers).sample(range(1, 40), 6)):
-        with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+    for wanted in sorted(random.Random(workers).sample(range(1, squares.LAST), 6)):
+        with subprocess.Popen(command, cwd=ROOT, env={**environment, "SQUARES_HANG": "1"}) as process:
             while process.poll() is None and (not rows.is_dir() or len(list(rows.iterdir())) < wanted):
                 time.sleep(0.001)
             assert process.poll() is None, "it ended before it could be killed"

@@ -14,13 +14,18 @@ import pytest
 
 from tests.verifiers.appeals_child import items
 from tests.verifiers.judge_server import JudgeServer, is_right, mostly_good
+from tests.verifiers.processes import eventually
 from vapo.verifiers.book import Book
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_until_done(arguments: list[str], kills: int, chance: random.Random) -> int:
+def run_until_done(arguments: list[str], server: JudgeServer, kills: int, chance: random.Random) -> int:
     """Start the client again and again, killing it so many times at random moments of its work; how often it died."""
+
+    def at_work_or_done() -> bool:
+        return server.under_way > 0 or child.poll() is not None
+
     killed = 0
     while True:
         command = [sys.executable, "-m", "tests.verifiers.appeals_child", *arguments]
@@ -28,7 +33,9 @@ def run_until_done(arguments: list[str], kills: int, chance: random.Random) -> i
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
             if killed < kills:
+                assert eventually(at_work_or_done)
                 time.sleep(chance.uniform(0.0, 0.5))
+                assert eventually(at_work_or_done)  # a call is in flight, or nothing is left to kill
                 child.send_signal(signal.SIGKILL)
             said = child.stdout.read()
             code = child.wait()
@@ -52,7 +59,7 @@ def test_appeals_under_random_kills_never_overspend_and_never_pay_twice(honours,
         slow=0.9,
     ) as server:
         arguments = [server.url, str(tmp_path / "book"), str(count), str(cap), str(honours)]
-        died = run_until_done(arguments, kills, random.Random(count))
+        died = run_until_done(arguments, server, kills, random.Random(count))
         paid, seen = Counter(server.paid), Counter(server.seen)
     with Book(tmp_path / "book", cap=cap) as book:
         bill, rows = book.bill(), book.rows().to_pylist()

@@ -7,10 +7,12 @@ import email.utils
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from tests.verifiers.judge_server import JudgeServer, is_right
+from tests.verifiers.processes import eventually
 from vapo.errors import InputError
 from vapo.verifiers import Failure, Item
 from vapo.verifiers.book import Asked
@@ -19,7 +21,10 @@ from vapo.verifiers.judge_client import Pace, _seconds, send_to_loop
 from vapo.verifiers.judge_reading import read_reply, read_verdict
 from vapo.verifiers.templates import TEMPLATES, Template
 
-QUICK = Limits(concurrency=16, attempts=3, timeout=0.4, deadline=5.0, backoff=0.001, largest_reply=100_000)
+# Limits on time that no machine, however busy, comes near; and those of tests in which a server is too slow on purpose.
+QUICK = Limits(concurrency=16, attempts=3, timeout=60.0, deadline=120.0, backoff=0.001, largest_reply=100_000)
+HASTY = replace(QUICK, timeout=1.5)
+NEVER = 3600.0
 FORM = TEMPLATES["equivalence"]
 
 
@@ -79,7 +84,8 @@ def test_a_server_without_log_probabilities_is_taken_at_its_word():
 def test_every_fault_is_a_typed_failure_and_without_honoured_keys_at_most_one_call(
     fault, failure, calls, requests
 ):
-    with JudgeServer(lambda key, attempt: fault) as server, judge_at(server) as judge:
+    limits = HASTY if failure is Failure.TIMEOUT else QUICK
+    with JudgeServer(lambda key, attempt: fault, slow=NEVER) as server, judge_at(server, limits) as judge:
         (outcome,) = judge.verify(items(1))
     assert (outcome.verdict, outcome.failure) == (None, failure)
     assert (outcome.cost.calls, server.seen.total()) == (calls, requests)
@@ -90,8 +96,8 @@ def test_every_fault_is_a_typed_failure_and_without_honoured_keys_at_most_one_ca
 @pytest.mark.parametrize("fault", ["500 paid", "cut paid", "cut unpaid", "slow", "wrong json", "huge", "429"])
 def test_with_honoured_keys_a_fault_is_tried_again_and_the_item_is_one_call(fault):
     with (
-        JudgeServer(lambda key, attempt: fault if attempt < 2 else "ok", honours=True) as server,
-        judge_at(server, honours_keys=True) as judge,
+        JudgeServer(lambda key, attempt: fault if attempt < 2 else "ok", honours=True, slow=NEVER) as server,
+        judge_at(server, HASTY if fault == "slow" else QUICK, honours_keys=True) as judge,
     ):
         (outcome,) = judge.verify(items(1))
     assert (outcome.verdict, outcome.cost.calls, judge.most_calls) == (-1, 1, 1)
@@ -114,12 +120,12 @@ def test_an_unreachable_server_costs_nothing_and_is_tried_as_often_as_allowed():
 
 
 def test_no_item_takes_longer_than_its_deadline_however_long_a_server_asks_to_wait():
-    limits = Limits(attempts=9, timeout=0.3, deadline=0.5, backoff=0.01)
-    with JudgeServer(lambda key, attempt: "slow", honours=True, slow=30) as server:
+    limits = Limits(attempts=9, timeout=1.5, deadline=2.5, backoff=0.01)
+    with JudgeServer(lambda key, attempt: "slow", honours=True, slow=NEVER) as server:
         with judge_at(server, limits, honours_keys=True) as judge:
             (outcome,) = judge.verify(items(1))
         assert outcome.failure is Failure.TIMEOUT
-        assert outcome.cost.seconds < 25  # the server would have taken thirty, and then again
+        assert outcome.cost.seconds < NEVER / 2
         assert server.seen.total() <= 2
 
 
@@ -377,12 +383,17 @@ def test_a_judge_can_be_closed_and_asked_again():
 
 
 def test_leaving_a_batch_half_way_ends_its_requests():
-    with JudgeServer(latency=lambda key: 0.02) as server, judge_at(server) as judge:
+    limits = replace(QUICK, timeout=NEVER, deadline=NEVER)
+    with (
+        JudgeServer(latency=lambda key: NEVER if int(key) else 0.0) as server,
+        judge_at(server, limits) as judge,
+    ):
         stream = judge.stream(items(400), [f"{n:064d}" for n in range(400)])
         next(stream)
+        assert eventually(lambda: server.seen.total() == 1 + QUICK.concurrency)
         stream.close()
-        time.sleep(1.5)  # three times as long as all of them would take
-        assert server.seen.total() < 400
+        assert eventually(lambda: send_to_loop(others_on_this_loop()).result() == 0)
+        assert server.seen.total() == 1 + QUICK.concurrency
 
 
 def test_without_its_library_a_judge_says_what_to_install(monkeypatch):
@@ -403,6 +414,10 @@ def test_a_child_process_gets_a_loop_and_connections_of_its_own(monkeypatch):
         with judge:
             assert judge.verify(items(2))[1].verdict == 1
             assert send_to_loop(loop_of_this_process()).result() is not before
+
+
+async def others_on_this_loop():
+    return len(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 async def loop_of_this_process():

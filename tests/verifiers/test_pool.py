@@ -41,7 +41,7 @@ def said(outcomes):
 
 @pytest.fixture(scope="module")
 def pool():
-    with Pool(Obedient(), workers=2, deadline=0.5, memory=512 << 20) as pool:
+    with Pool(Obedient(), workers=2, deadline=1.0, memory=512 << 20) as pool:
         yield pool
 
 
@@ -94,9 +94,9 @@ def test_many_failures_in_one_batch_all_find_their_item(pool):
 
 def test_a_timeout_is_told_from_a_crash_by_its_detail_and_both_carry_their_time(pool):
     late, dead = pool.verify(items("sleep 60", "exit 7"))
-    assert "0.5 seconds" in late.detail
+    assert "1 seconds" in late.detail
     assert "exit code 7" in dead.detail
-    assert late.cost.seconds >= 0.5 > 0.0
+    assert late.cost.seconds >= 1.0
 
 
 def test_a_verifier_that_prints_disturbs_nobody(pool):

@@ -178,7 +178,7 @@ def test_a_sandboxed_worker_outlives_its_items(sandboxed):
 
 
 def test_any_verifier_may_ask_for_the_sandbox(sandboxed):
-    with Pool(Sandboxed(), workers=1, deadline=0.5) as pool:
+    with Pool(Sandboxed(), workers=1, deadline=2.0) as pool:
         found = pool.verify(
             [Item("a", "", order) for order in ("1", "sleep 60", "exit 3", "-1", "segfault", "1")]
         )

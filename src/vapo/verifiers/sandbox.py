@@ -74,7 +74,8 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 # add_key request_key keyctl, bpf perf_event_open userfaultfd io_uring_setup kexec_load, memfd_create, socket,
 # shmget semget msgget
 _DENIED_X86_64 = (
-    57, 58, 59, 322, 101, 311, 165, 166, 155, 272, 308, 304, 248, 249, 250, 321, 298, 323, 425, 246, 319, 41, 29, 64, 68,
+    57, 58, 59, 322, 101, 311, 165, 166, 155, 272, 308, 304, 248, 249, 250, 321, 298, 323, 425, 246, 319, 41,
+    29, 64, 68,
 )  # fmt: skip
 _DENIED_AARCH64 = (
     221, 281, 117, 271, 40, 39, 41, 97, 268, 265, 217, 218, 219, 280, 241, 282, 425, 104, 279, 198, 194, 190, 186,
