@@ -164,6 +164,8 @@ CODE = {
     ),
     "killing its parent": ("+", "import os\nfor n in (15, 9): os.kill(os.getppid(), n)\n" + GOOD),
     "killing everybody": ("-", "import os; os.kill(-1, 9)"),
+    "killing its group": ("c", "import os; os.killpg(0, 9)"),
+    "stopping its group": ("t", "import os, signal; os.killpg(0, signal.SIGSTOP)"),
     "killing the first thousand": (
         "-c",
         "import os\nfor n in range(3, 1000):\n  try: os.kill(n, 9)\n  except OSError: pass\n1 / 0",

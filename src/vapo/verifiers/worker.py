@@ -213,6 +213,7 @@ class _Child(NamedTuple):
         """Judge one item with nothing left to do harm with, say the outcome, and end."""
         try:
             self.stamp.close()  # it is the parent's to read, and not for an item to write
+            os.setsid()  # the worker's group holds processes outside of the sandbox
             pipe = os.dup2(writing, 3)
             close_files_from(4)
             try:
