@@ -271,6 +271,31 @@ def test_a_call_that_waits_while_the_pool_is_closed_ends_with_an_error(tmp_path)
     closer.join()
 
 
+def test_what_breaks_a_thread_of_the_pool_reaches_everybody_who_asks(monkeypatch):
+    def odd(*_: object) -> None:
+        message = "how odd"
+        raise ValueError(message)
+
+    monkeypatch.setattr("vapo.verifiers.pool_crew._feed", odd)
+    pool = Pool(Obedient(), workers=2)
+    with pytest.raises(
+        ProtocolError, match="closed while it was judging, since it broke: ValueError: how odd"
+    ):
+        pool.verify(items("1"))
+    with pytest.raises(
+        ProtocolError, match="the pool is closed, since it broke: ValueError: how odd"
+    ) as raised:
+        pool.verify(items("1"))
+    assert isinstance(raised.value.__cause__, ValueError)
+    pool.close()
+
+
+def test_a_path_to_import_from_that_is_no_text_is_passed_over(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    with Pool(Obedient(), workers=1) as pool:
+        assert said(pool.verify(items("1"))) == [1]
+
+
 def test_a_worker_that_the_closing_ends_gives_no_outcome():
     crew = Crew(Obedient(), 1, Limits(300.0, 0.5, 1 << 30))
     batch = Batch(items("1"), [None], 1)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
-from vapo.errors import InputError, ProtocolError
+from vapo.errors import InputError
 from vapo.records import Source
 from vapo.verifiers.base import Item, Outcome, Verifier, terms_of
 from vapo.verifiers.pool_crew import Batch, Crew
@@ -121,15 +121,15 @@ class Pool:
         batch = Batch(items, [None] * len(items), len(items))
         if not items:
             return []
-        self._crew.put(batch)
         try:
+            self._crew.put(batch)
             batch.done.wait()
         finally:
             self._crew.drop(batch)
         outcomes = [outcome for outcome in batch.outcomes if outcome is not None]
         if len(outcomes) < len(items):
             message = "the pool was closed while it was judging"
-            raise ProtocolError(message)
+            raise self._crew.why_closed(message)
         return outcomes
 
     def start(self) -> None:

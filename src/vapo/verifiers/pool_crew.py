@@ -62,6 +62,7 @@ class Crew:
         self._queue: deque[list[Task]] = deque()
         self._open: set[Batch] = set()
         self._closed = False
+        self._broken: BaseException | None = None
         self._threads: list[threading.Thread] = []
         self._processes: set[WorkerProcess] = set()
         self._getting_ready: set[threading.Thread] = set()
@@ -79,7 +80,7 @@ class Crew:
             raise InputError(expected, "one that came through a fork", where="Pool")
         if self._closed:
             message = "the pool is closed"
-            raise ProtocolError(message)
+            raise self.why_closed(message)
         if not self._threads:
             self._threads = [
                 threading.Thread(target=_mind, args=(self,), name=f"vapo-verifier-{n}", daemon=True)
@@ -167,11 +168,12 @@ class Crew:
             self._processes.discard(process)
             self.deaths += died
 
-    def close(self) -> None:
-        """End all workers; whoever waits is woken, with what there is."""
+    def close(self, broken: BaseException | None = None) -> None:
+        """End all workers; whoever waits is woken, with what there is, and told what broke, if anything did."""
         if os.getpid() != self._owner:
             return
         with self._change:
+            self._broken = self._broken or broken
             self._closed = True
             self._queue.clear()
             for batch in self._open:
@@ -183,6 +185,14 @@ class Crew:
         if threading.current_thread() not in self._threads:
             for thread in self._threads:
                 thread.join()
+
+    def why_closed(self, message: str) -> ProtocolError:
+        """What to raise once it is over."""
+        if self._broken is None:
+            return ProtocolError(message)
+        error = ProtocolError(f"{message}, since it broke: {type(self._broken).__name__}: {self._broken}")
+        error.__cause__ = self._broken
+        return error
 
     @property
     def closed(self) -> bool:
@@ -232,9 +242,8 @@ def _mind(crew: Crew) -> None:
                 crew.put_back(rest)
             else:
                 crew.give_up(rest, None)
-    except BaseException:
-        crew.close()  # whoever waits must not wait for a thread that is gone
-        raise
+    except BaseException as error:
+        crew.close(error)  # whoever waits must not wait for a thread that is gone
     finally:
         if process is not None:
             crew.forget(process, died=False)

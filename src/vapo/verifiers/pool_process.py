@@ -75,7 +75,13 @@ class WorkerProcess:
             file.truncate(STAMP.size)
             self._stamp = mmap.mmap(file.fileno(), STAMP.size)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
+                # Anything but text in there is no place to import from, here or there.
+                [
+                    sys.executable,
+                    "-c",
+                    _BOOT,
+                    json.dumps([path for path in sys.path if isinstance(path, str)]),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
