@@ -1,9 +1,9 @@
-"""What the fixture's tables share: cells over seeds, the error of a single run, printed shares as counts."""
+"""What the fixture's studies share: tasks, cells over seeds, the error of a single run, printed shares as counts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy import special
 
 from vapo.studies.estimates import exact, mean, said
 from vapo.studies.fixture_cases import attainable
-from vapo.studies.framework import Cell, Estimate, Paper, Row, Table, Where, matching
+from vapo.studies.framework import Cell, Estimate, Paper, Row, Table, Task, Where, matching
 
 __all__ = [
     "Fact",
@@ -20,6 +20,7 @@ __all__ = [
     "column",
     "count_rows",
     "count_table",
+    "fixture_tasks",
     "limits",
     "over_seeds",
     "paper_limits",
@@ -40,6 +41,33 @@ class Fact(NamedTuple):
     """As printed."""
     decimals: int = 4
     """Digits printed."""
+
+
+def fixture_tasks(
+    study: str,
+    seeds: Sequence[int],
+    per_seed: Callable[..., Sequence[Row]],
+    choices: tuple[str, Callable[..., Sequence[Row]], Iterable[str]],
+    facts: Iterable[Fact],
+    denominators: Sequence[int],
+) -> list[Task]:
+    """One task for each seed, one for each other choice of what was inferred, and one for printed shares as counts.
+
+    Args:
+        study: The study's name.
+        seeds: Streams.
+        per_seed: What is done on one stream.
+        choices: What a choice is called, what is done under one on all streams, and the choices' names.
+        facts: The printed shares.
+        denominators: Numbers of records that they may be shares of.
+    """
+    kind, under, names = choices
+    counted = {"facts": [list(fact) for fact in facts], "denominators": list(denominators)}
+    return [
+        *(Task(study, f"seed-{seed}", per_seed, {"seed": seed}) for seed in seeds),
+        *(Task(study, f"{kind}: {name}", under, {kind: name, "seeds": list(seeds)}) for name in names),
+        Task(study, "counts", count_rows, counted),
+    ]
 
 
 def column(rows: Sequence[Row], where: Where, name: str) -> list[float]:

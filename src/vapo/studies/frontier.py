@@ -17,8 +17,8 @@ from vapo.studies.fixture_tables import (
     alternatives,
     as_paper,
     column,
-    count_rows,
     count_table,
+    fixture_tasks,
     limits,
     over_seeds,
     paper_limits,
@@ -76,14 +76,8 @@ _FACTS = (
 
 def _tasks(scale: Scale, seeds: tuple[int, ...]) -> list[Task]:
     del scale
-    return [
-        *(Task("frontier", f"seed-{s}", frontier_rows, {"seed": s}) for s in seeds),
-        *(
-            Task("frontier", f"reading: {name}", reading_rows, {"reading": name, "seeds": list(seeds)})
-            for name in READINGS
-        ),
-        Task("frontier", "counts", count_rows, {"facts": [list(f) for f in _FACTS], "denominators": [7680, 9216]}),
-    ]  # fmt: skip
+    choices = ("reading", reading_rows, READINGS)
+    return fixture_tasks("frontier", seeds, frontier_rows, choices, _FACTS, (7680, 9216))
 
 
 def frontier_rows(seed: int, reading: str = "declared") -> list[dict[str, Any]]:
@@ -340,8 +334,8 @@ def _figures(rows: Sequence[Row], tables: Sequence[Table]) -> Iterator[Drawing]:
     for name, offset in offsets.items():
         x, y = (limits(cells[name, axis].ours)[1] for axis in ("coverage", "harmful risk"))
         frontier.annotate(name, (x, y), offset, textcoords="offset points", fontsize=7, color=style.BLACK)
-    frontier.text(0.395, 0.0015, "R ≤ 0.05\nC ≥ 0.25", fontsize=6.5, ha="right", va="bottom")
-    frontier.set_xlim(0.05, 0.405)
+    frontier.text(0.415, 0.0015, "R ≤ 0.05\nC ≥ 0.25", fontsize=6.5, ha="right", va="bottom")
+    frontier.set_xlim(0.05, 0.425)
     frontier.set_ylim(0.0, 0.058)
     frontier.set_xlabel("coverage C, share of proposals")
     frontier.set_title("harmful risk R, share")

@@ -19,8 +19,8 @@ from vapo.studies.fixture_tables import (
     alternatives,
     as_paper,
     column,
-    count_rows,
     count_table,
+    fixture_tasks,
     limits,
     over_seeds,
 )
@@ -59,14 +59,8 @@ _FACTS = (Fact("harmful, all controllers", HARMFUL),)
 
 def _tasks(scale: Scale, seeds: tuple[int, ...]) -> list[Task]:
     del scale
-    return [
-        *(Task("severity", f"seed-{s}", severity_rows, {"seed": s}) for s in seeds),
-        *(
-            Task("severity", f"reading: {name}", reading_rows, {"reading": name, "seeds": list(seeds)})
-            for name in READINGS
-        ),
-        Task("severity", "counts", count_rows, {"facts": [list(f) for f in _FACTS], "denominators": [128, 640, 768]}),
-    ]  # fmt: skip
+    choices = ("reading", reading_rows, READINGS)
+    return fixture_tasks("severity", seeds, severity_rows, choices, _FACTS, (128, 640, 768))
 
 
 def severity_rows(seed: int, reading: str = "declared") -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ from vapo.studies.fixture_tables import (
     alternatives,
     as_paper,
     column,
-    count_rows,
     count_table,
+    fixture_tasks,
     over_seeds,
     share_of,
 )
@@ -46,16 +46,8 @@ _FACTS = (Fact("harmful, static", 0.1185), Fact("harmful, adaptive", 0.1159))
 
 def _tasks(scale: Scale, seeds: tuple[int, ...]) -> list[Task]:
     del scale
-    return [
-        *(Task("stress", f"seed-{s}", stress_rows, {"seed": s}) for s in seeds),
-        *(
-            Task("stress", f"family: {name}", family_rows, {"family": name, "seeds": list(seeds)})
-            for name in FAMILIES
-        ),
-        Task(
-            "stress", "counts", count_rows, {"facts": [list(f) for f in _FACTS], "denominators": [256, 768]}
-        ),
-    ]
+    choices = ("family", family_rows, FAMILIES)
+    return fixture_tasks("stress", seeds, stress_rows, choices, _FACTS, (256, 768))
 
 
 def stress_rows(seed: int) -> list[Row]:
