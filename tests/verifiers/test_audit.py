@@ -233,6 +233,37 @@ def test_a_rarely_heard_verifier_is_not_proposed_as_primary():
     assert advice(audit(dataclasses.replace(clear, votes=votes)))["primary"] == "v0"
 
 
+def hearing_half(easy, hard, other):
+    """Two verifiers of which the second judges the easy half only, with error rates on both halves."""
+    rng = np.random.default_rng(12)
+    drawn = sample(rng, 1200, rates=((easy, easy), (other, other)))
+    votes = drawn.votes.copy()
+    votes[600:, 1] = 0
+    votes[600:, 0] = np.where(rng.random(600) < hard, -drawn.label[600:], drawn.label[600:])
+    return audit(dataclasses.replace(drawn, votes=votes))
+
+
+def test_a_verifier_that_judges_the_easy_answers_only_is_compared_on_those():
+    found = hearing_half(easy=0.05, hard=0.40, other=0.10)
+    errors = {name: verifier["error"] for name, verifier in found["verifiers"].items()}
+    assert errors["v1"]["high"] < errors["v0"]["low"]  # and yet it is the worse one
+    assert advice(found)["primary"] == "v0"
+    says = next(entry["says"] for entry in found["advice"] if entry["about"] == "primary")
+    assert "errs no less on what both judge" in says
+    better = hearing_half(easy=0.10, hard=0.40, other=0.05)
+    says = next(entry["says"] for entry in better["advice"] if entry["about"] == "primary")
+    assert advice(better)["primary"] == "v1"
+    assert "On what both judge, v1 errs on" in says
+
+
+def test_a_secondary_must_lower_the_risk_of_the_answers_that_it_judges():
+    found = hearing_half(easy=0.10, hard=0.40, other=0.47)
+    pair, alone = found["pairs"][0], found["verifiers"]["v0"]["error"]
+    assert pair["errors"]["error_first"] < pair["wrong_when_confirmed"]["high"] < alone["low"]
+    assert advice(found)["secondary"] is None
+    assert not {"secondary, right", "secondary, wrong"} & set(advice(found))
+
+
 @pytest.mark.parametrize("says", [1, -1])
 def test_a_verifier_that_always_says_the_same_is_named_and_never_proposed(says):
     drawn = sample(np.random.default_rng(9), 3000, share=0.9, rates=((0.2, 0.2), (0.0, 0.0), (0.25, 0.25)))

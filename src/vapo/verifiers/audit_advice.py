@@ -135,6 +135,26 @@ def _cost(verifier: Found) -> float | None:
     return sum(tokens) if tokens else cost["calls"]["mean"] if "calls" in cost else None
 
 
+def _alone(pair: Found, name: str, word: str = "") -> float:
+    """How often one of a pair errs, or errs in saying a word, on the answers that both judge.
+
+    What it does on the others says nothing about the pair: the other one may judge the easy ones only.
+    """
+    errors, side = pair["errors"], "first" if pair["first"] == name else "second"
+    if not word:
+        return float(errors[f"error_{side}"] or 0.0)
+    believed = (errors[f"false_positive_{side}"] or 0.0) * errors["wrong"]
+    missed = (errors[f"false_negative_{side}"] or 0.0) * errors["right"]
+    mistaken, sound = (
+        (believed, errors["right"] - missed) if word == "right" else (missed, errors["wrong"] - believed)
+    )
+    return float(mistaken / (mistaken + sound)) if mistaken else 0.0
+
+
+def _pair_of(found: Found, one: str, two: str) -> Found | None:
+    return next((pair for pair in found["pairs"] if {pair["first"], pair["second"]} == {one, two}), None)
+
+
 def _primaries(found: Found) -> dict[str, Found]:
     """The verifiers that can go first: all that tell something but the one that is set apart for appeals."""
     able = {name: verifier for name, verifier in found["verifiers"].items() if name != found["appealed"]}
@@ -163,15 +183,24 @@ def _primary(found: Found) -> dict[str, Any] | None:
     elif used in same and used != best:
         choice = used
         why = f"{best} is not measurably better, with {_interval(able[best]['error'])}"
+    pair = _pair_of(found, used, choice)
+    shared = pair is not None and bool(pair["errors"]["items"])
+    if pair is not None and shared and used in able and _alone(pair, used) <= _alone(pair, choice):
+        why = (
+            f"{choice}, with {_interval(able[choice]['error'])}, errs no less on what both judge "
+            f"({_alone(pair, choice):.1%}, {used} {_alone(pair, used):.1%})"
+        )
+        choice = used
     says = (
         f"Primary: {'keep' if choice == used else 'change to'} {choice}, which {_errs(able[choice])}: {why}."
     )
     if used != choice:
         now = _errs(found["verifiers"][used])
-        says += (
-            f" {used}, now in use, {now}. What follows on signs and gate is about {used}; "
-            f"--primary {choice} shows it for {choice}."
-        )
+        says += f" {used}, now in use, {now}."
+        if pair is not None and shared:
+            says += f" On what both judge, {choice} errs on {_alone(pair, choice):.1%}, "
+            says += f"{used} on {_alone(pair, used):.1%}."
+        says += f" What follows on signs and gate is about {used}; --primary {choice} shows it for {choice}."
     return _entry("primary", choice, says)
 
 
@@ -202,7 +231,6 @@ def _with(found: Found, primary: str) -> dict[str, Found]:
 def _secondary(found: Found, primary: str) -> dict[str, Any]:
     if not found["labelled"]:
         return _estimated_secondary(found, primary)
-    alone = found["verifiers"][primary]["error"]
     useful = {
         name: pair
         for name, pair in _with(found, primary).items()
@@ -213,8 +241,9 @@ def _secondary(found: Found, primary: str) -> dict[str, Any]:
     left = {name: pair["wrong_when_confirmed"] for name, pair in useful.items()}
     apart = [name for name in useful if useful[name]["distinct"] != "alike"]
     choice = min(apart or useful, key=lambda name: left[name]["high"])
-    told = f"{_interval(left[choice])} is wrong of what both agree on, against {_interval(alone)} of {primary} alone"
-    if left[choice]["high"] >= alone["rate"]:
+    alone = _alone(useful[choice], primary)
+    told = f"{_interval(left[choice])} is wrong of what both agree on, against {alone:.1%} of {primary} alone"
+    if left[choice]["high"] >= alone:
         says = f"Secondary: none lowers the risk of {primary} measurably. With {choice}, the best of them, {told}."
         return _entry("secondary", None, says)
     if not apart:
@@ -234,18 +263,19 @@ def _secondary(found: Found, primary: str) -> dict[str, Any]:
 
 def _secondary_by_sign(found: Found, primary: str, word: str) -> dict[str, Any] | None:
     """The verifier that best confirms one of the primary's two verdicts, where one does so measurably."""
-    alone = found["verifiers"][primary][f"wrong_when_it_says_{word}"]
+    pairs = _with(found, primary)
+    said = found["verifiers"][primary][f"wrong_when_it_says_{word}"]["trials"]
     left = {
         name: pair[f"wrong_when_both_say_{word}"]
-        for name, pair in _with(found, primary).items()
-        if pair[f"wrong_when_both_say_{word}"]["trials"] >= max(1.0, LEAST_CONFIRMED * alone["trials"])
+        for name, pair in pairs.items()
+        if pair[f"wrong_when_both_say_{word}"]["trials"] >= max(1.0, LEAST_CONFIRMED * said)
     }
     best = min(left, key=lambda name: left[name]["high"], default=None)
-    if best is None or alone["rate"] is None or left[best]["high"] >= alone["rate"]:
+    if best is None or left[best]["high"] >= _alone(pairs[best], primary, word):
         return None
     says = (
         f"To confirm that an answer is {word}: {best}. Where both say so they are mistaken in {_interval(left[best])}, "
-        f"against {_interval(alone)} of {primary} alone."
+        f"against {_alone(pairs[best], primary, word):.1%} of {primary} alone."
     )
     return _entry(f"secondary, {word}", best, says)
 
