@@ -197,6 +197,7 @@ def _figures(rows: Sequence[Row], tables: Sequence[Table]) -> Iterator[Drawing]:
     seeds = sorted({int(row["seed"]) for row in rows if row.get("kind") == "control"})
     figure, panels = style.canvas(2, height=2.4)
     for panel, (key, title) in zip(panels, (("U", "aligned U"), ("harmful", "harmful R")), strict=True):
+        told: set[bool] = set()
         for seed in seeds:
             pair = [
                 column(rows, {"kind": "control", "seed": seed, "controller": line}, key)[0]
@@ -204,7 +205,8 @@ def _figures(rows: Sequence[Row], tables: Sequence[Table]) -> Iterator[Drawing]:
             ]
             own = seed in OURS
             colour = style.COLOURS[1] if own else style.GREY
-            said = ("seeds 73, 79, 83" if own else "further seeds") if seed in (OURS[0], seeds[0]) else None
+            said = None if own in told else "seeds 73, 79, 83" if own else "further seeds"
+            told.add(own)
             panel.plot(
                 [0, 1], pair, marker="s" if own else "o", color=colour, zorder=3 if own else 2,
                 linewidth=1.3 if own else 0.7, alpha=1.0 if own else 0.7, markersize=4 if own else 3, label=said,
