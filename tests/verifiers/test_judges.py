@@ -204,7 +204,20 @@ def test_an_access_key_never_stands_in_what_is_kept(secret, monkeypatch):
     ):
         server.deny = b'{"error": "no such key: busy"}'
         (outcome,) = judge.verify(items(1))
-    assert outcome.detail == 'status 401: {"error": "no such key: ***"}'
+        assert outcome.detail == 'status 401: {"error": "no such key: ***"}'
+
+
+def test_no_part_of_an_access_key_is_left_where_a_text_is_cut_or_a_judge_repeats_it(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "secret-key")
+    answers = iter(["401", "ok"])
+    with (
+        JudgeServer(lambda key, attempt: next(answers)) as server,
+        judge_at(server, key_variable="JUDGE_KEY") as judge,
+    ):
+        server.deny = b"-" * 155 + b"secret-key!"
+        refused, repeated = (judge.verify([say("I saw secret-key.")])[0] for _ in range(2))
+    assert refused.detail == f"status 401: {'-' * 155}***!"
+    assert (repeated.failure, repeated.detail) == (Failure.UNPARSABLE, "I saw ***.")
 
 
 @pytest.mark.parametrize(

@@ -243,19 +243,21 @@ class Client:
             return Attempt(Paid.MAYBE, failure=Failure.CRASH, again=True, detail=_named(error))
         except (httpx.InvalidURL, UnicodeError) as error:
             return Attempt(Paid.NO, failure=Failure.REFUSED, detail=_named(error))
-        found = self._judged(response.status_code, response.headers, body)
-        # Servers quote keys that they do not know.
-        return found._replace(detail=found.detail.replace(secret, "***")) if secret else found
+        return self._judged(response.status_code, response.headers, body, secret)
 
-    def _judged(self, status: int, headers: Any, body: bytes | None) -> Attempt:
+    def _judged(self, status: int, headers: Any, body: bytes | None, secret: str) -> Attempt:
         """What a complete response means for the item and for the bill."""
         if 200 <= status < 300:
             reading = None if body is None else self._read(body)
+            if reading is not None:
+                reading = reading._replace(detail=_without(secret, reading.detail))
             if reading is None or reading.broken:
                 why = "the reply is too large" if reading is None else reading.detail
                 return Attempt(Paid.YES, failure=Failure.UNPARSABLE, again=True, detail=why)
             return Attempt(Paid.YES, reading)
-        detail = f"status {status}: {(body or b'')[:160].decode('utf-8', 'replace')}"
+        # Hidden before it is cut, so that no part of a key is left at the end.
+        told = _without(secret, (body or b"").decode("utf-8", "replace"))[:160]
+        detail = f"status {status}: {told}"
         if status in (429, 503):
             wait = _seconds(headers.get("retry-after", ""))
             return Attempt(Paid.NO, failure=Failure.REFUSED, again=True, wait=wait, detail=detail)
@@ -272,6 +274,11 @@ async def _bounded(response: httpx.Response, most: int) -> bytes | None:
         if len(body) > most:
             return None
     return bytes(body)
+
+
+def _without(secret: str, text: str) -> str:
+    """What a server said, without the key: servers quote keys that they do not know."""
+    return text.replace(secret, "***") if secret else text
 
 
 def _seconds(text: str) -> float:
