@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
+from tests.verifiers.shared import rows, verdict_file
 from vapo.verifiers import Failure, Item
 from vapo.verifiers.mathverify import MathVerify
 from vapo.verifiers.pool import Pool
 
-FILE = Path(__file__).parents[3] / "shared" / "data" / "verdicts" / "mathverify_suite.jsonl"
 DELIMITERS = ("$", r"\boxed", r"\(", r"\[")
 
 
@@ -22,14 +19,12 @@ def _as_math(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def suite():
-    if not FILE.is_file():
-        pytest.skip(f"no {FILE.name}: the shared data are not here")
-    rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-    assert len(rows) == 256
+    pairs = rows(verdict_file("mathverify_suite.jsonl"))
+    assert len(pairs) == 256
     items = [
-        Item(row["id"], "", _as_math(row["meta"]["pred"]), _as_math(row["meta"]["gold"])) for row in rows
+        Item(row["id"], "", _as_math(row["meta"]["pred"]), _as_math(row["meta"]["gold"])) for row in pairs
     ]
-    return items, [row["primary"] for row in rows]
+    return items, [row["primary"] for row in pairs]
 
 
 @pytest.mark.slow
