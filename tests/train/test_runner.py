@@ -14,14 +14,18 @@ import pytest
 import torch
 
 from tests.train.small import small
+from tests.verifiers.stubs import Stub
 from vapo.errors import InputError, ProtocolError
 from vapo.ledger import EventKind, Ledger
-from vapo.train import runner, runner_make
+from vapo.train import runner, runner_make, verdicts
 from vapo.train.hook import GateHook
 from vapo.train.resources import read_chain
 from vapo.train.runner import train
+from vapo.train.runner_table import run_row
 from vapo.train.runner_verify import verify_training
-from vapo.train.verdicts import open_judge
+from vapo.train.verdicts import Calls, open_judge
+from vapo.verifiers import Failure, Outcome
+from vapo.verifiers.base import Cost
 
 RECORD = ("ledger.jsonl", "metrics.jsonl", "test.jsonl", "result.json", "config.json")
 KILLS = 60
@@ -274,3 +278,36 @@ def test_a_removed_update_and_a_foreign_file_are_found(whole, tmp_path):
     assert verify_training(other).findings[0].where == "notes.txt"
     shutil.rmtree(other / "gate")
     assert any(finding.where == "gate" for finding in verify_training(other).findings)
+
+
+def test_calls_of_every_verifier_are_counted_by_what_came_of_them(tmp_path, open_small, monkeypatch):
+    def timing_out(item):
+        spent = Cost(tokens_in=3, tokens_out=1)
+        if item.completion.startswith("6"):
+            return Outcome(failure=Failure.TIMEOUT, cost=spent)
+        return Outcome(1 if item.completion == item.reference else -1, cost=spent)
+
+    monkeypatch.setattr(
+        verdicts, "_OPENERS", {**verdicts._OPENERS, "timing-out": lambda task, options: Stub(timing_out)}
+    )
+    config = small(
+        arm="trust",
+        primary={"verifier": {"name": "timing-out"}},
+        further={"second": {"kind": "symmetric", "rate": 0.2}},
+    )
+    result = train(config, tmp_path / "run", open_with=open_small)
+    rows = entries(tmp_path / "run", "update.done")
+    for body in rows:
+        without = body["decided"]["reasons"].get("no_primary", 0)
+        assert body["primary"]["reserved"] == body["primary"]["settled"] + body["primary"]["failed"] == 16
+        assert body["primary"]["failed"] == without
+        assert (body["primary"]["tokens_in"], body["primary"]["tokens_out"]) == (48, 16)
+        assert body["further"] == Calls(reserved=16, settled=16).as_dict()
+    assert sum(body["primary"]["failed"] for body in rows) > 0
+    buffer = entries(tmp_path / "run", "regime.opened")[0]["stage"]["buffer"]
+    assert buffer["primary"]["reserved"] == buffer["further"]["reserved"] == buffer["completions"] == 2 * 16
+    totals = result["totals"]
+    assert totals["primary"]["reserved"] == totals["further"]["reserved"] == 64
+    assert totals["buffer_primary"]["reserved"] == totals["buffer_further"]["reserved"] == 4 * 16
+    assert run_row(tmp_path / "run")["verifier_tokens"] == 4 * (64 + 4 * 16)
+    assert verify_training(tmp_path / "run").ok

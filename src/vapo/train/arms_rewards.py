@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +15,11 @@ from vapo.records import Source
 from vapo.train.arms import Arm
 from vapo.train.batch import Scale, advantages
 from vapo.train.noise_correction import ErrorRates, corrected_advantages
-from vapo.train.rollouts import Drawn
+from vapo.train.rollouts import Drawn, rows_of
 from vapo.train.verdicts import Calls
 from vapo.verifiers import Outcome, Verifier
 
-__all__ = ["Rewarded", "Rewarding", "rows_of"]
+__all__ = ["Rewarded", "Rewarding"]
 
 Bits = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -138,19 +137,3 @@ class Rewarding:
                 labelled[group] = True
                 left -= len(group)
         return labelled
-
-
-def rows_of(updates: Sequence[str]) -> list[tuple[str, slice]]:
-    """The rows of each update, where those of one update stand side by side.
-
-    Example:
-        >>> rows_of(["u0", "u0", "u1"])
-        [('u0', slice(0, 2, None)), ('u1', slice(2, 3, None))]
-    """
-    found: list[tuple[str, slice]] = []
-    first: Any = 0
-    for update, some in groupby(updates):
-        last = first + sum(1 for _ in some)
-        found.append((update, slice(first, last)))
-        first = last
-    return found

@@ -16,18 +16,20 @@ import torch
 
 from vapo.actuator import Updates
 from vapo.errors import IntegrityError
-from vapo.train.arms_rewards import Rewarded, rows_of
+from vapo.train.arms_rewards import Rewarded
 from vapo.train.batch import Admission
 from vapo.train.models.base import Sampled
 from vapo.train.noise_correction import ErrorRates
 from vapo.train.resources_rows import appeal_calls
-from vapo.train.rollouts import Drawn, cut
+from vapo.train.rollouts import Drawn, cut, rows_of
 from vapo.train.verdicts import Calls
 
 __all__ = ["Lot", "Regime", "Windows"]
 
 Bits = npt.NDArray[np.bool_]
 Signs = npt.NDArray[np.int8]
+
+_CALLS = ("primary", "further", "rewarding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Lot:
     """Clean signs, for the ledger's risks only."""
     parsed: Bits
     finished: Bits
+    primary: Calls
+    further: Calls
     secondary: Calls
     labels: int
     """Clean labels that the arm was rewarded by."""
@@ -65,6 +69,9 @@ class Windows:
     parsed: Bits
     finished: Bits
     labelled: Bits
+    primary: Mapping[str, Calls]
+    """Calls of the primary verifier, by update."""
+    further: Mapping[str, Calls]
     rewarding: Mapping[str, Calls]
     """Secondary calls that rewards were made with, by update; those of admission are in its reasons."""
 
@@ -81,6 +88,8 @@ class Windows:
             parsed,
             drawn.finished,
             rewarded.labelled,
+            drawn.primary,
+            drawn.further,
             dict(rewarded.calls),
         )
 
@@ -98,6 +107,8 @@ class Windows:
                     z=self.z[rows],
                     parsed=self.parsed[rows],
                     finished=self.finished[rows],
+                    primary=self.primary[update],
+                    further=self.further[update],
                     secondary=appeal_calls(part) + self.rewarding.get(update, Calls()),
                     labels=int(np.count_nonzero(self.labelled[rows])),
                 )
@@ -124,7 +135,10 @@ class Windows:
                 name: torch.from_numpy(getattr(self, name))
                 for name in ("y", "z", "parsed", "finished", "labelled")
             },
-            "rewarding": {update: calls.as_dict() for update, calls in self.rewarding.items()},
+            **{
+                name: {update: calls.as_dict() for update, calls in getattr(self, name).items()}
+                for name in _CALLS
+            },
         }
 
     @classmethod
@@ -152,7 +166,7 @@ class Windows:
             parsed=array("parsed"),
             finished=array("finished"),
             labelled=array("labelled"),
-            rewarding={update: Calls(**calls) for update, calls in state["rewarding"].items()},
+            **{name: {update: Calls(**calls) for update, calls in state[name].items()} for name in _CALLS},
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,18 @@ from vapo.train.models.base import Sampled
 from vapo.train.verdicts import Calls, Judge
 from vapo.verifiers import Item
 
-__all__ = ["Asked", "Drawn", "Roster", "cut", "derive_seed", "draw", "in_turn", "weights_digest", "window_of"]
+__all__ = [
+    "Asked",
+    "Drawn",
+    "Roster",
+    "cut",
+    "derive_seed",
+    "draw",
+    "in_turn",
+    "rows_of",
+    "weights_digest",
+    "window_of",
+]
 
 Floats = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.int8]
@@ -108,7 +120,10 @@ class Drawn:
     finished: npt.NDArray[np.bool_]
     confidence: Floats
     kl: Floats | None
-    calls: Calls
+    primary: dict[str, Calls]
+    """What came of the calls of the primary verifier, by update."""
+    further: dict[str, Calls]
+    """The same of all further verifiers together."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -165,11 +180,12 @@ def draw(
         for number, ((_, question), text) in enumerate(zip(rows, batch.texts, strict=True))
     ]
     outcomes = roster.primary.verify(items, confidence)
-    verdicts, calls = {}, Calls.of(outcomes)
+    updates = rows_of([update for update, _ in rows])
+    verdicts, further = {}, {update: Calls() for update, _ in updates}
     for name, judge in roster.further.items():
         more = judge.verify(items, confidence)
         verdicts[name] = np.array([outcome.sign for outcome in more], np.int8)
-        calls += Calls.of(more)
+        further = {update: further[update] + Calls.of(more[part]) for update, part in updates}
     return Drawn(
         batch=batch,
         items=items,
@@ -182,7 +198,8 @@ def draw(
         finished=batch.finished.cpu().numpy(),
         confidence=confidence,
         kl=measured,
-        calls=calls,
+        primary={update: Calls.of(outcomes[part]) for update, part in updates},
+        further=further,
     )
 
 
@@ -224,6 +241,22 @@ def window_of(
         sources=sources,
         unit=unit,
     )
+
+
+def rows_of(updates: Sequence[str]) -> list[tuple[str, slice]]:
+    """The rows of each update, where those of one update stand side by side.
+
+    Example:
+        >>> rows_of(["u0", "u0", "u1"])
+        [('u0', slice(0, 2, None)), ('u1', slice(2, 3, None))]
+    """
+    found: list[tuple[str, slice]] = []
+    first: Any = 0
+    for update, some in groupby(updates):
+        last = first + sum(1 for _ in some)
+        found.append((update, slice(first, last)))
+        first = last
+    return found
 
 
 def join(lots: Sequence[Sampled], pad: int) -> Sampled:

@@ -258,6 +258,7 @@ class _Run:
         if "buffer" in stage:
             totals.buffer_tokens += int(stage["buffer"]["tokens"])
             totals.buffer_primary += Calls(**stage["buffer"]["primary"])
+            totals.buffer_further += Calls(**stage["buffer"]["further"])
         if "bill" in stage:
             totals.buffer_secondary += int(stage["bill"]["secondary_calls"])
             totals.labels += int(stage["bill"]["labels"])
@@ -287,8 +288,7 @@ class _Run:
         nothing = {"admitted": 0, "accepted": 0, "appealed": 0, "records": 0, "magnitude": None}
         return {
             "tokens": {"fresh": 0, "total": 0},
-            "primary": Calls().as_dict(),
-            "secondary": Calls().as_dict(),
+            **{name: Calls().as_dict() for name in ("primary", "secondary", "further")},
             "labels": 0,
             "step": step_facts(Step.none()),
             "decided": nothing | {"coverage": None, "closed": why, "certificate": ""},
@@ -297,19 +297,19 @@ class _Run:
 
     def _row(self, lot: Lot, step: Step, *, fresh: bool) -> dict[str, Any]:
         rows, totals, tokens = len(lot.y), self.totals, lot.tokens
-        primary = Calls(reserved=rows, settled=rows) if fresh else Calls(cache_hits=rows)
-        secondary = lot.secondary if fresh else Calls(cache_hits=lot.secondary.reserved)
+        asked = {"primary": lot.primary, "secondary": lot.secondary, "further": lot.further}
+        calls = {n: c if fresh else Calls(cache_hits=c.reserved) for n, c in asked.items()}
         totals.tokens += tokens if fresh else 0
         totals.learned_tokens += step.tokens
-        totals.primary += primary
-        totals.secondary += secondary
+        totals.primary += calls["primary"]
+        totals.secondary += calls["secondary"]
+        totals.further += calls["further"]
         totals.labels += lot.labels if fresh else 0
         totals.steps += step.taken
         return {
             "window": lot.update,
             "tokens": {"fresh": tokens if fresh else 0, "total": tokens},
-            "primary": primary.as_dict(),
-            "secondary": secondary.as_dict(),
+            **{name: some.as_dict() for name, some in calls.items()},
             "labels": lot.labels if fresh else 0,
             "step": step_facts(step),
             "decided": decision_facts(lot.admission),

@@ -18,7 +18,7 @@ from vapo.policy import ObservedThreshold
 from vapo.scores import fit_score
 from vapo.tasks.base import Question, Task
 from vapo.train import arms_rules as rules
-from vapo.train.arms_rewards import Rewarding, rows_of
+from vapo.train.arms_rewards import Rewarding
 from vapo.train.batch import Window
 from vapo.train.buffer import certify_stage, proposes
 from vapo.train.config import Judging, TrainConfig
@@ -26,9 +26,19 @@ from vapo.train.engine import Engine
 from vapo.train.hook import AcceptAll, AdmissionHook, GateHook
 from vapo.train.noise_correction import ErrorRates
 from vapo.train.regime import Regime, Windows
-from vapo.train.rollouts import Asked, Drawn, Roster, derive_seed, draw, in_turn, weights_digest, window_of
+from vapo.train.rollouts import (
+    Asked,
+    Drawn,
+    Roster,
+    derive_seed,
+    draw,
+    in_turn,
+    rows_of,
+    weights_digest,
+    window_of,
+)
 from vapo.train.runner_follow import Recorded
-from vapo.train.verdicts import Judge, open_judge
+from vapo.train.verdicts import Calls, Judge, open_judge
 from vapo.verifiers import Item
 
 __all__ = ["Maker", "update_name"]
@@ -246,7 +256,8 @@ class Maker:
             "windows": windows,
             "completions": len(drawn),
             "tokens": int(drawn.tokens.sum()),
-            "primary": drawn.calls.as_dict(),
+            "primary": sum(drawn.primary.values(), Calls()).as_dict(),
+            "further": sum(drawn.further.values(), Calls()).as_dict(),
         }
         return window, drawn.items, ends[sizes.design_windows - 1]
 

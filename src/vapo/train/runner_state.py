@@ -41,7 +41,9 @@ class Totals:
     certificate_labels: int = 0
     primary: Calls = field(default_factory=Calls)
     secondary: Calls = field(default_factory=Calls)
+    further: Calls = field(default_factory=Calls)
     buffer_primary: Calls = field(default_factory=Calls)
+    buffer_further: Calls = field(default_factory=Calls)
     buffer_secondary: int = 0
     refused: int = 0
     certified: int = 0

@@ -61,12 +61,13 @@ def run_row(folder: Path) -> dict[str, Any]:
         **_selected_risks(risks),
         "secondary_calls": totals["secondary"]["reserved"] + totals["buffer_secondary"],
         "primary_calls": totals["primary"]["reserved"] + totals["buffer_primary"]["reserved"],
+        "further_calls": totals["further"]["reserved"] + totals["buffer_further"]["reserved"],
         "labels": totals["labels"],
         "certificate_labels": totals["certificate_labels"],
         "rollout_tokens": totals["tokens"],
         "buffer_tokens": totals["buffer_tokens"],
         "verifier_tokens": sum(
-            totals[n][t] for n in ("primary", "secondary") for t in ("tokens_in", "tokens_out")
+            part["tokens_in"] + part["tokens_out"] for part in totals.values() if isinstance(part, dict)
         ),
         "learned_tokens": totals["learned_tokens"],
         "certified": totals["certified"],
