@@ -179,3 +179,18 @@ def test_trackers_get_every_number_under_its_step(tmp_path, monkeypatch):
     sink.write(3, {"loss": 0.5})
     sink.close()
     assert seen == [(3, {"loss": 0.5}), "finished"]
+
+
+def test_tensorboard_gets_every_number_in_a_folder_of_the_runs_own(tmp_path):
+    pytest.importorskip("tensorboard", reason="the sink is tried on the library itself")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for name in ("13", "17"):
+        (sink,) = open_sinks(["tensorboard"], tmp_path, name, {"arm": "static", "seed": int(name)})
+        for step in range(3):
+            sink.write(step, {"step/loss": float(name) + step})
+        sink.close()
+    for name in ("13", "17"):
+        there = EventAccumulator(str(tmp_path / "tensorboard" / name)).Reload()
+        found = [(event.step, event.value) for event in there.Scalars("step/loss")]
+        assert found == [(step, float(name) + step) for step in range(3)]

@@ -26,9 +26,10 @@ class Sink(Protocol):
 
 class _TensorBoard:
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
-        del name, config
+        del config
+        # A folder a run: TensorBoard takes everything in one folder for one curve.
         self._writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(
-            str(folder / "tensorboard")
+            str(folder / "tensorboard" / name)
         )
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -71,9 +72,9 @@ class _MLflow:
 def _needed(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ImportError as error:
         expected = f"the library {package} (pip install {package}), or another sink"
-        raise InputError(expected, "no such library installed", where=f"sink '{package}'") from None
+        raise InputError(expected, str(error), where=f"sink '{package}'") from None
 
 
 SINKS: Mapping[str, Callable[[Path, str, Mapping[str, Any]], Sink]] = {
