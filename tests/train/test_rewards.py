@@ -181,6 +181,39 @@ def test_trackers_get_every_number_under_its_step(tmp_path, monkeypatch):
     assert seen == [(3, {"loss": 0.5}), "finished"]
 
 
+def test_what_a_tracker_says_leaves_stdout_to_the_command(tmp_path, monkeypatch, capsys):
+    import sys
+    from types import SimpleNamespace
+
+    run = SimpleNamespace(log=lambda numbers, step: print("logged"))
+    fake = SimpleNamespace(init=lambda **options: print("begun") or run, finish=lambda: print("ended"))
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    (sink,) = open_sinks(["trackio"], tmp_path, "run", {"arm": "static", "seed": 1})
+    sink.write(3, {"loss": 0.5})
+    sink.close()
+    said = capsys.readouterr()
+    assert (said.out, said.err.split()) == ("", ["begun", "logged", "ended"])
+
+
+@pytest.mark.parametrize("elsewhere", ["", "http://localhost:5000"])
+def test_mlflow_keeps_a_database_beside_the_run_unless_it_was_told_where_to_write(
+    tmp_path, monkeypatch, elsewhere
+):
+    import sys
+    from types import SimpleNamespace
+
+    said = []
+    names = ("set_tracking_uri", "start_run", "log_params", "log_metrics", "end_run")
+    fake = SimpleNamespace(
+        **{name: lambda *given, name=name, **more: said.append((name, *given)) for name in names}
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", elsewhere)
+    open_sinks(["mlflow"], tmp_path, "run", {"arm": "static", "seed": 1})
+    told = [given for name, *given in said if name == "set_tracking_uri"]
+    assert told == ([] if elsewhere else [[f"sqlite:///{tmp_path / 'mlflow.db'}"]])
+
+
 def test_tensorboard_gets_every_number_in_a_folder_of_the_runs_own(tmp_path):
     pytest.importorskip("tensorboard", reason="the sink is tried on the library itself")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,7 +61,9 @@ class _Tracked:
 class _MLflow:
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
         self._library = _needed("mlflow", "mlflow")
-        self._library.set_tracking_uri((folder / "mlflow").resolve().as_uri())
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            # MLflow no longer writes plain files, unless it is asked to by a variable of its own.
+            self._library.set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').resolve()}")
         self._library.start_run(run_name=name)
         self._library.log_params({"arm": config["arm"], "seed": config["seed"]})
 
@@ -108,4 +113,26 @@ def open_sinks(names: Sequence[str], folder: Path, run: str, config: Mapping[str
     if unknown:
         expected = f"sinks among {', '.join(SINKS)}"
         raise InputError(expected, repr(unknown[0]))
-    return [SINKS[name](folder, run, config) for name in names]
+    return [_Quiet(SINKS[name], folder, run, config) for name in names]
+
+
+class _Quiet:
+    """A tracker that says what it has to say on stderr: stdout is for what a command prints."""
+
+    def __init__(
+        self,
+        sink: Callable[[Path, str, Mapping[str, Any]], Sink],
+        folder: Path,
+        run: str,
+        config: Mapping[str, Any],
+    ) -> None:
+        with redirect_stdout(sys.stderr):
+            self._sink = sink(folder, run, config)
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        with redirect_stdout(sys.stderr):
+            self._sink.write(step, numbers)
+
+    def close(self) -> None:
+        with redirect_stdout(sys.stderr):
+            self._sink.close()
