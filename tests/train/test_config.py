@@ -71,6 +71,7 @@ def test_toml_and_yaml_say_the_same(tmp_path):
         ({"controls": {"coverage": 0.0}}, "share"),
         ({"certificate": {"rho": 1.5}}, "risk"),
         ({"updates": "many"}, "integer"),
+        ({"further": {"primary": {}}}, "no other verifier has"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(data, said):

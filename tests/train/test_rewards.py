@@ -82,19 +82,19 @@ def items(count):
 
 
 def test_a_channel_without_errors_leaves_the_verifier_and_its_name_alone():
-    judge = open_judge(Judging(), open_task("arithmetic"), key="k")
+    judge = open_judge(Judging(), open_task("arithmetic"))
     assert judge.source == open_task("arithmetic").oracle.source
 
 
 def test_persistent_errors_hang_on_the_answer_and_not_on_how_it_is_written():
     task = open_task("arithmetic")
-    judge = open_judge(Judging(kind="symmetric", rate=0.5, persistent=True), task, key="k")
+    judge = open_judge(Judging(kind="symmetric", rate=0.5, persistent=True), task, run="r")
     one, two = (
         [Item(f"{m}{n}", "1+1", text.format(n), "2") for n in range(40)]
         for m, text in (("a", "{}"), ("b", "0{} "))
     )
     assert [o.verdict for o in judge.verify(one)] == [o.verdict for o in judge.verify(two)]
-    drawn = open_judge(Judging(kind="symmetric", rate=0.5), task, key="k")
+    drawn = open_judge(Judging(kind="symmetric", rate=0.5), task, run="r")
     assert [o.verdict for o in drawn.verify(one)] != [o.verdict for o in drawn.verify(two)]
 
 
@@ -105,6 +105,26 @@ def test_errors_follow_the_policys_confidence_where_the_channel_says_so():
     unsure = judge.verify(items(60), confidence=np.zeros(60))
     assert all(outcome.verdict == 1 for outcome in sure)
     assert all(outcome.verdict == -1 for outcome in unsure)
+
+
+def test_who_is_asked_later_goes_by_the_confidence_that_it_was_told():
+    stub = Stub(lambda item: Outcome(verdict=1))
+    judge = Judge(stub, Channel.make("confidence-dependent", 0.5), lambda text: text, "0" * 64)
+    asked = items(60)
+    judge.tell(asked, np.arange(60) < 30)
+    assert [outcome.verdict for outcome in judge.verify(asked[20:40])] == [1] * 10 + [-1] * 10
+
+
+def test_a_cause_is_shared_by_the_verifiers_of_one_run_and_by_no_others():
+    task = open_task("arithmetic")
+    shared = Judging(kind="correlated", rate=0.3, cause="same lessons", shared=1.0)
+    asked = [Item(f"i{n}", "1+1", "2", "2") for n in range(200)]
+
+    def said(run, name):
+        return [o.verdict for o in open_judge(shared, task, run=run, name=name).verify(asked)]
+
+    assert said("run 13", "primary") == said("run 13", "secondary")
+    assert said("run 13", "primary") != said("run 17", "primary")
 
 
 def test_copies_of_a_completion_are_judged_once():

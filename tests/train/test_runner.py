@@ -167,7 +167,7 @@ def test_a_verifier_that_changes_behind_the_certificate_closes_the_gate(
 
     def swapped(maker, number, roster, facts, hook, rates):
         changed = replace(maker.config.primary, rate=0.3)
-        other = open_judge(changed, maker.task, key="other")
+        other = open_judge(changed, maker.task, run="other")
         if which == "primary":
             return windows(maker, number, replace(roster, primary=other), facts, hook, rates)
         hook.close()
@@ -311,3 +311,14 @@ def test_calls_of_every_verifier_are_counted_by_what_came_of_them(tmp_path, open
     assert totals["buffer_primary"]["reserved"] == totals["buffer_further"]["reserved"] == 4 * 16
     assert run_row(tmp_path / "run")["verifier_tokens"] == 4 * (64 + 4 * 16)
     assert verify_training(tmp_path / "run").ok
+
+
+def test_a_secondary_may_err_by_the_policys_confidence_too(tmp_path, open_small):
+    config = small(
+        arm="always-secondary",
+        primary={"kind": "none"},
+        secondary={"kind": "confidence-dependent", "rate": 0.5},
+    )
+    train(config, tmp_path / "run", open_with=open_small)
+    rows = entries(tmp_path / "run", "update.done")
+    assert sum(body["decided"]["reasons"].get("secondary_disagrees", 0) for body in rows) > 0

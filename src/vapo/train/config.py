@@ -132,16 +132,16 @@ class Judging:
 
     def __post_init__(self) -> None:
         _need("budget", self.budget, 0 <= self.budget < 2**31, "a count of calls an update")
-        self.channel("check")
+        self.channel("", "")
 
-    def channel(self, key: str) -> Channel:
-        """The error channel under a key that no other run and no other verifier has."""
+    def channel(self, run: str, name: str) -> Channel:
+        """The error channel under keys that no other run has: one of the verifier's own, one a cause it shares."""
         channel = Channel.make(
             self.kind,
             self.rate,
-            key=key,
+            key=f"{run} {name}",
             persistent=self.persistent,
-            cause=self.cause,
+            cause=self.cause and f"{run} {self.cause}",
             shared=self.shared,
             pattern=self.pattern,
         )
@@ -267,6 +267,8 @@ class TrainConfig:
         _need("updates", self.updates, self.updates >= 1, "at least one update")
         _need("checkpoint_every", self.checkpoint_every, self.checkpoint_every >= 1, "at least one update")
         _need("threads", self.threads, self.threads >= 1, "at least one thread")
+        taken = sorted({"primary", "secondary"} & set(self.further))
+        _need("further", taken, not taken, "names of further verifiers that no other verifier has")
         follows = ARMS[self.arm].follows and not self.controls.follows
         expected = f"the folder of an rc-vapo run of the same seed, which '{self.arm}' is matched to"
         _need("controls.follows", self.controls.follows, not follows, expected)

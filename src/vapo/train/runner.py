@@ -136,14 +136,14 @@ class _Run:
         task = open_task(config.task.name, **options)
         engine = open_with(config, task)
         recorded = read_recorded(config.controls.follows, config) if config.plan.follows else None
-        key = f"vapo train {config.seed}"
-        judges = {name: open_judge(j, task, key=f"{key} {name}") for name, j in config.further.items()}
+        own = f"vapo train {config.seed}"
+        judges = {name: open_judge(j, task, run=own, name=name) for name, j in config.further.items()}
         maker = Maker(
             config=config,
             task=task,
             engine=engine,
-            primary=open_judge(config.primary, task, key=f"{key} primary"),
-            secondary=open_judge(config.secondary, task, key=f"{key} secondary"),
+            primary=open_judge(config.primary, task, run=own, name="primary"),
+            secondary=open_judge(config.secondary, task, run=own, name="secondary"),
             further=judges,
             gate=disk.root / GATE,
             recorded=recorded,

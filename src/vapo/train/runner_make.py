@@ -78,7 +78,7 @@ class Maker:
 
     def __post_init__(self) -> None:
         config = self.config
-        self._oracle = open_judge(Judging(), self.task, key="")
+        self._oracle = open_judge(Judging(), self.task)
         per_regime = config.regime.fresh * config.rollouts.questions
         order = in_turn(self.task.split("train"), seed=derive_seed(config.seed, "train questions"))
         self._train = list(islice(order, config.regimes * per_regime))
@@ -179,6 +179,7 @@ class Maker:
             rows_at_once=config.rollouts.rows_at_once,
             kl=arm.rule == "observed" or (arm.actuator != "identity" and purpose == "rollouts"),
         )
+        self.secondary.tell(drawn.items, drawn.confidence)
         self._note(purpose, started)
         return drawn
 

@@ -79,6 +79,7 @@ class Judge:
         self, verifier: Verifier, channel: Channel, answer: Callable[[str], str | None], reading: str
     ) -> None:
         self._verifier, self._answer = verifier, answer
+        self._sure: dict[str, float] = {}
         self.channel = channel
         behind = verifier.source
         self.source = behind
@@ -92,23 +93,31 @@ class Judge:
 
         Args:
             items: What is judged.
-            confidence: What a confidence-dependent channel goes by; by default the verifier's own.
+            confidence: What a confidence-dependent channel goes by; by default what it was told last, or else the
+                verifier's own.
         """
         outcomes = self._outcomes(items)
         if self.channel.kind is Kind.NONE or not outcomes:
             return outcomes
-        sure = [outcome.confidence for outcome in outcomes] if confidence is None else confidence
+        if confidence is None:
+            pairs = zip(items, outcomes, strict=True)
+            confidence = [self._sure.get(item.id, outcome.confidence) for item, outcome in pairs]
         said = self.channel.apply(
             [outcome.sign for outcome in outcomes],
             ids=[item.id for item in items],
             contents=[self._content(item) for item in items],
             answers=[item.completion for item in items],
-            confidence=np.clip(np.asarray(sure, np.float64), 0.0, 1.0),
+            confidence=np.clip(np.asarray(confidence, np.float64), 0.0, 1.0),
         )
         return [
             outcome if outcome.verdict is None else replace(outcome, verdict=int(sign))
             for outcome, sign in zip(outcomes, said, strict=True)
         ]
+
+    def tell(self, items: Sequence[Item], confidence: npt.ArrayLike) -> None:
+        """Say how sure the policy was of completions that it may be asked about later."""
+        known = np.asarray(confidence, np.float64).tolist()
+        self._sure = {item.id: sure for item, sure in zip(items, known, strict=True)}
 
     def _outcomes(self, items: Sequence[Item]) -> list[Outcome]:
         """The sound outcomes; copies of one completion, of which a small model writes many, are judged once."""
@@ -133,26 +142,27 @@ class Judge:
             self._verifier.close()  # type: ignore[attr-defined]
 
 
-def open_judge(judging: Judging, task: Task, *, key: str) -> Judge:
+def open_judge(judging: Judging, task: Task, *, run: str = "", name: str = "") -> Judge:
     """The verifier that a configuration names, behind its channel.
 
     Args:
         judging: What is configured.
         task: Whose answers are judged.
-        key: Fixes the channel's own draws.
+        run: Fixes the channel's draws, with its cause those that it shares with other verifiers of the run.
+        name: Fixes, with the run, those that are its own.
 
     Example:
         >>> from vapo.tasks import open_task
-        >>> judge = open_judge(Judging(kind="symmetric", rate=1.0), open_task("arithmetic"), key="run 7")
+        >>> judge = open_judge(Judging(kind="symmetric", rate=1.0), open_task("arithmetic"), run="run 7")
         >>> judge.source.id, judge.verify([Item("a", "12+34", "46", "46")])[0].verdict
         ('oracle+symmetric', -1)
     """
     verifier = open_verifier(judging.verifier, task)
-    return Judge(verifier, judging.channel(key), task.answer, task.oracle.source.digest)
+    return Judge(verifier, judging.channel(run, name), task.answer, task.oracle.source.digest)
 
 
 def open_verifier(named: Named, task: Task) -> Verifier:
-    """A verifier by name: the task's oracle, a rule, math-verify in killable processes, or a judge.
+    """A verifier by name: the task's oracle, a rule, or math-verify in killable processes.
 
     Args:
         named: Its name and what it is opened with.
