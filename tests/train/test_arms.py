@@ -12,6 +12,7 @@ from vapo.ledger import EventKind, Ledger
 from vapo.train.arms import ARMS
 from vapo.train.resources import read_chain
 from vapo.train.runner import train
+from vapo.train.runner_follow import read_recorded
 from vapo.train.runner_verify import verify_training
 
 CERTIFIED = [name for name, arm in ARMS.items() if arm.certified]
@@ -124,6 +125,20 @@ def test_label_matched_spends_no_more_labels_than_the_certificates_did(runs, fol
     for body in updates(runs / "label-matched"):
         assert body["risk"]["admitted_harmful"] == 0
         assert body["decided"]["kept"] == body["labels"]
+
+
+def test_label_matched_spends_its_labels_on_the_windows_that_there_are(tmp_path, open_small):
+    # A frozen cache: one window a regime, gone through twice.
+    frozen = {"updates": 2, "windows": 1}
+    train(small(regime=frozen), tmp_path / "followed", open_with=open_small)
+    spent = [body["stage"]["bill"]["labels"] for body in regimes(tmp_path / "followed")]
+    config = small(arm="label-matched", regime=frozen, controls={"follows": str(tmp_path / "followed")})
+    quota = read_recorded(tmp_path / "followed", config).quota
+    assert [quota[body["window"]] for body in updates(tmp_path / "followed")[::2]] == spent
+    train(config, tmp_path / "run", open_with=open_small)
+    # Whole questions of four completions, sixteen at the most.
+    mine = [min(labels, 16) // 4 * 4 for labels in spent]
+    assert [body["labels"] for body in updates(tmp_path / "run")] == [mine[0], 0, mine[1], 0]
 
 
 def test_always_secondary_asks_about_every_completion_and_augmentation_about_every_rejection(runs):

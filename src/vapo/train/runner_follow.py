@@ -24,7 +24,7 @@ class Recorded:
 
     updates: dict[str, Followed]
     quota: dict[str, int]
-    """Labels that its certificates cost, spread evenly over the updates of their regimes."""
+    """Labels that its certificates cost, spread evenly over the windows of their regimes."""
     head: str
     """Digest of its ledger's last line, which names the run in the ledger of those that follow it."""
 
@@ -54,7 +54,8 @@ def read_recorded(folder: str | Path, config: TrainConfig) -> Recorded:
     for entry in entries:
         if entry.kind == "regime.opened":
             labels = int(entry.body["stage"].get("bill", {}).get("labels", 0))
-            first, count = int(entry.body["first_update"]), int(entry.body["updates"])
+            first = int(entry.body["first_update"])
+            count = min(config.regime.fresh, int(entry.body["updates"]))
             for place in range(count):
                 quota[f"u{first + place:06d}"] = labels * (place + 1) // count - labels * place // count
     return Recorded(followed, quota, entries[-1].line_digest)
