@@ -16,6 +16,7 @@ from vapo.gate import Gate
 from vapo.ledger import EventKind, Ledger, verify_run
 from vapo.policy import Family, Policy, Reason
 from vapo.records import Records, Source
+from vapo.train.attach import Observed, Row, decide
 from vapo.train.batch import Window, advantages
 from vapo.train.hook import AcceptAll, Closed, GateHook
 from vapo.verifiers import Item, Outcome
@@ -71,6 +72,17 @@ def test_accepting_all_gives_a_plain_learners_advantages():
     admission = AcceptAll().admit(given)
     assert admission.coefficient.tolist() == pytest.approx(given.advantage.tolist(), abs=1e-15)
     assert admission.kept.all()
+
+
+def test_what_a_trainers_mean_leaves_of_equal_graded_rewards_is_no_proposal():
+    # In single precision the mean of eight times 0.9 may come out 6e-8 higher; the deviation is nothing, and so TRL
+    # divides by 1e-4.
+    rows = [Row("1+2=", "3", "3", "q", 0.9, -6e-4, finished=True)] * 8
+    # Two rewards that add up to the same, each centred and scaled apart, do propose something.
+    rows += [Row("4+5=", "9", "9", "r", 1.0, value, finished=True) for value in (0.4, -0.4)]
+    decided = decide(rows, AcceptAll(), Observed(), "0")
+    assert decided.reason == ["no_proposal"] * 8 + ["accepted"] * 2
+    assert decided.coefficient == pytest.approx([0.0] * 8 + [0.4, -0.4])
 
 
 def test_an_agreeing_group_stays_in_the_batch_and_moves_nothing():

@@ -21,6 +21,17 @@ from vapo.verifiers import Item, Outcome
 from vapo.verifiers.channels import Channel
 
 
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_a_group_of_equal_graded_rewards_proposes_nothing_however_its_mean_is_rounded(scale):
+    reward, group = (
+        [0.1] * 3 + [0.7] * 3 + [0.1, np.nan, 0.1] + [0.1, 0.7],
+        [0] * 3 + [1] * 3 + [2] * 3 + [3] * 2,
+    )
+    found = advantages(reward, group, scale=scale)
+    assert not found[:9].any()
+    assert found[9] < 0.0 < found[10]
+
+
 def noisy(seed, low, high, groups=4000, size=4):
     """Clean rewards and what a verifier of given error rates makes of them."""
     chance = np.random.default_rng(seed)

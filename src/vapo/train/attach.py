@@ -18,12 +18,15 @@ import numpy.typing as npt
 from vapo._internal.keyed import sha256_hex
 from vapo.policy import Reason
 from vapo.records import Source
-from vapo.train.batch import UNIT, Admission, Window
+from vapo.train.batch import UNIT, Admission, Window, agreeing
 from vapo.train.engine import policy_signals
 from vapo.train.hook import AdmissionHook
 from vapo.verifiers import Item, Verifier
 
 __all__ = ["Decided", "Observed", "Row", "decide", "question_name", "text_of"]
+
+
+_NOISE = 1e-2
 
 
 def _answer(completion: str) -> str | None:
@@ -145,8 +148,11 @@ def decide(rows: Sequence[Row], hook: AdmissionHook, observed: Observed, place: 
         Item(name, row.question, row.completion, row.reference) for name, row in zip(ids, rows, strict=True)
     ]
     groups = [row.group for row in rows]
-    advantage = np.array([row.advantage for row in rows])
-    y = _verdicts(np.array([row.reward for row in rows]), advantage)
+    reward, advantage = np.array([row.reward for row in rows]), np.array([row.advantage for row in rows])
+    # What a trainer's mean, in single precision, leaves of rewards that are all one.
+    noise = np.abs(advantage) <= _NOISE * np.maximum(1.0, np.abs(np.nan_to_num(reward)))
+    advantage = np.where(noise & agreeing(reward, groups), 0.0, advantage)
+    y = _verdicts(reward, advantage)
     confidence, kl = np.array([row.confidence for row in rows]), np.array([row.kl for row in rows])
     window = Window.of(
         ids=ids,

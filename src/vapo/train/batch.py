@@ -25,7 +25,7 @@ from vapo.errors import InputError
 from vapo.policy import Reason
 from vapo.records import Records, Source
 
-__all__ = ["UNIT", "Admission", "Loss", "Scale", "Window", "advantages", "row_weights", "towards"]
+__all__ = ["UNIT", "Admission", "Loss", "Scale", "Window", "advantages", "agreeing", "row_weights", "towards"]
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
@@ -62,7 +62,8 @@ def advantages(reward: npt.ArrayLike, group: npt.ArrayLike, *, scale: Scale = "g
     seen = ~np.isnan(value)
     centred = np.where(seen, value, 0.0)
     count = np.bincount(code, weights=seen)
-    centred = np.where(seen, centred - (np.bincount(code, weights=centred) / np.maximum(count, 1))[code], 0.0)
+    mean = np.bincount(code, weights=centred) / np.maximum(count, 1)
+    centred = np.where(seen & ~agreeing(value, code), centred - mean[code], 0.0)
     if scale == "none":
         return centred
     if scale == "group":
@@ -70,6 +71,21 @@ def advantages(reward: npt.ArrayLike, group: npt.ArrayLike, *, scale: Scale = "g
         return np.asarray(centred / (np.sqrt(squares / spread)[code] + _EPSILON))
     deviation = float(np.std(value[seen], ddof=1)) if np.count_nonzero(seen) > 1 else 0.0
     return np.asarray(centred / (deviation + _EPSILON))
+
+
+def agreeing(reward: npt.ArrayLike, group: npt.ArrayLike) -> Bits:
+    """Completions of groups whose rewards are all one: a mean that is off by a rounding error proposes nothing.
+
+    Example:
+        >>> agreeing([0.1, 0.1, 0.1, 0.1, 0.7], [0, 0, 0, 1, 1]).tolist()
+        [True, True, True, False, False]
+    """
+    value = np.asarray(reward, np.float64)
+    _, code = np.unique(np.asarray(group), return_inverse=True)
+    low, high = np.full(len(value), np.inf), np.full(len(value), -np.inf)
+    np.fmin.at(low, code, value)
+    np.fmax.at(high, code, value)
+    return np.asarray(low[code] == high[code])
 
 
 def row_weights(lengths: npt.ArrayLike, kept: npt.ArrayLike, *, loss: Loss, max_tokens: int) -> Floats:
