@@ -120,3 +120,37 @@ def test_a_configuration_that_is_not_there_is_named(vapo, tmp_path):
     said = vapo("train", tmp_path / "none.toml", "--out", tmp_path / "out", "--json")
     assert said.code == 2
     assert "none.toml" in said.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"grid": {"arms": "static"}}, "a list of arms"),
+        ({"grid": {"arms": [3]}}, "a list of arms"),
+        ({"grid": {"seeds": [1]}}, "a list of arms"),
+        ({"grid": {"arms": ["static"], "seeds": ["a"]}}, "of seeds if wanted"),
+        ({"grid": {"arms": ["static"], "seeds": 3}}, "of seeds if wanted"),
+        ({"grid": {"arms": ["static"], "conditions": 3}}, "a list of overrides"),
+        ({"grid": {"arms": ["static"], "conditions": {"x": "primary.kind=none"}}}, "a list of overrides"),
+        ({"grid": {"arms": ["static"], "conditions": {"../x": []}}}, "be those of folders"),
+        ({"task": {"name": "arithmetic", "options": {"shares": 3}}}, "a table with a share of each split"),
+        ({"task": {"name": "arithmetic", "options": {"shares": {"train": "all"}}}}, "a share of each split"),
+        ({"task": {"name": "gsm8k", "options": {"path": 3}}}, "options that task 'gsm8k' takes"),
+        (
+            {"model": {"name": "embedded", "options": {"accuracy": "high"}}},
+            "options that model 'embedded' takes",
+        ),
+        ({"model": {"name": "embedded", "options": {"shape": 3}}}, "a table with width"),
+        (
+            {"model": {"name": "embedded", "options": {"shape": {"width": "3"}}}},
+            "the shape of the embedded model",
+        ),
+        ({"learner": {"betas": [2.0, 0.1]}}, "two numbers in [0, 1)"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_and_no_defect(vapo, config, tmp_path, tables, message):
+    data = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps(data | tables), encoding="utf-8")
+    said = vapo("train", config, "--out", tmp_path / "out", "--json")
+    assert said.code == 2
+    assert message in said.json["error"]["message"]

@@ -88,12 +88,11 @@ def _grid(
     for text in overrides:
         apply_override(tables, text)
     single = given is None and arms is None and seeds is None
-    if given is not None and (
-        not isinstance(given, dict) or set(given) - {"arms", "seeds", "conditions"} or "arms" not in given
-    ):
-        shared.refuse(
-            "a table [grid] with arms, and seeds and conditions if wanted", str(given)[:80], where=str(file)
+    if given is not None and not _is_grid(given):
+        expected = (
+            "a table [grid] with a list of arms, and of seeds if wanted, and a list of overrides a condition"
         )
+        shared.refuse(expected, str(given)[:80], where=str(file))
     fixed = (
         [] if single else [text for text in overrides if text.partition("=")[0].strip() in ("arm", "seed")]
     )
@@ -105,13 +104,24 @@ def _grid(
     chosen = grid.get("arms", [tables.get("arm", "rc-vapo")]) if arms is None else arms.split(",")
     known = {"all": list(ARMS)}.get(",".join(chosen), chosen)
     numbers = grid.get("seeds", [base.seed]) if seeds is None else _whole(seeds)
-    some = {str(name): [str(t) for t in texts] for name, texts in grid.get("conditions", {"all": []}).items()}
+    some = grid.get("conditions", {"all": []})
     if conditions is not None:
         wanted = conditions.split(",")
         if not set(wanted) <= set(some):
             shared.refuse(f"conditions among {', '.join(some)}", conditions, where="option '--conditions'")
         some = {name: some[name] for name in wanted}
-    return _Grid(base, [str(arm) for arm in known], numbers, some, single)
+    return _Grid(base, known, numbers, some, single)
+
+
+def _is_grid(given: Any) -> bool:
+    """Whether a table is one of arms, seeds and conditions, each of its kind."""
+    if not isinstance(given, dict) or not {"arms"} <= set(given) <= {"arms", "seeds", "conditions"}:
+        return False
+    conditions = given.get("conditions", {})
+    lists = [given["arms"], *(conditions.values() if isinstance(conditions, dict) else [None])]
+    seeds = given.get("seeds", [])
+    texts = all(isinstance(some, list) and all(isinstance(text, str) for text in some) for some in lists)
+    return texts and isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
 
 
 def _whole(text: str) -> list[int]:

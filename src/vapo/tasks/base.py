@@ -240,7 +240,13 @@ def divide(
         >>> {name: len(split) for name, split in divide(some, {"train": 0.5, "test": 0.5}).items()}
         {'train': 4, 'test': 4}
     """
-    shares = dict(SHARES if shares is None else shares)
+    shares = SHARES if shares is None else shares
+    if not isinstance(shares, Mapping) or not all(
+        isinstance(share, int | float) for share in shares.values()
+    ):
+        expected = "a table with a share of each split"
+        raise InputError(expected, repr(shares), where="argument 'shares'")
+    shares = dict(shares)
     if any(not 0 <= share <= 1 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-9:
         expected = "shares in [0, 1] that add up to 1"
         raise InputError(expected, repr(shares), where="argument 'shares'")

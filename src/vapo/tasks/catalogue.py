@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vapo._internal.options import check_options
+from vapo._internal.options import call_with
 from vapo.errors import InputError
 from vapo.tasks.arithmetic import Arithmetic
 from vapo.tasks.base import Task
@@ -43,6 +43,5 @@ def open_task(name: str, **options: Any) -> Task:
     if name not in TASKS:
         expected = f"one of the tasks {', '.join(TASKS)}"
         raise InputError(expected, repr(name), where="argument 'name'")
-    check_options(TASKS[name], options, f"task '{name}'")
-    made = TASKS[name](**options)
+    made = call_with(TASKS[name], options, f"task '{name}'")
     return made if isinstance(made, Task) else made.open()

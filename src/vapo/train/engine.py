@@ -95,6 +95,9 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 expected = "a finite number of at least 0"
                 raise InputError(expected, repr(value), where=f"argument '{name}'")
+        if len(self.betas) != 2 or not all(isinstance(b, int | float) and 0 <= b < 1 for b in self.betas):
+            expected = "two numbers in [0, 1)"
+            raise InputError(expected, repr(self.betas), where="argument 'betas'")
         if not self.temperature > 0.0:
             expected = "a positive temperature: a greedy law has no gradient"
             raise InputError(expected, repr(self.temperature), where="argument 'temperature'")

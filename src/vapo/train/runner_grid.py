@@ -83,6 +83,10 @@ def plan_jobs(
         raise InputError(expected, f"{len(arms)} and {len(seeds)}")
     root = Path(out)
     jobs = []
+    strange = [name for name in conditions or () if name in ("", ".", "..") or Path(name).name != name]
+    if strange:
+        expected = "conditions whose names can be those of folders"
+        raise InputError(expected, repr(strange[0]))
     for condition, overrides in (conditions or {"all": ()}).items():
         common = replace(base, arm="static").with_overrides(list(overrides))
         for arm in arms:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vapo._internal.options import check_options
+from vapo._internal.options import call_with
 from vapo.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def open_model(name: str, **options: Any) -> LanguageModel:
     from vapo.train.models.loaded import load
     from vapo.train.models.smollm2 import NAME, folder
 
-    check_options(load, {"name": name, **options}, f"model '{name}'")
-    return load(folder() if name == NAME else name, **options)
+    return call_with(load, {"name": folder() if name == NAME else name, **options}, f"model '{name}'")
 
 
 def _embedded(task: Any = None, cache: str | Path | None = None, **recipe: Any) -> LanguageModel:
@@ -57,10 +56,8 @@ def _embedded(task: Any = None, cache: str | Path | None = None, **recipe: Any) 
     from vapo.train.models.pretrain import Recipe, pretrained
 
     if isinstance(recipe.get("shape"), dict):
-        check_options(Shape, recipe["shape"], "the shape of the embedded model")
-        recipe["shape"] = Shape(**recipe["shape"])
-    check_options(Recipe, recipe, f"model '{EMBEDDED}'")
-    made = Recipe(**recipe)
+        recipe["shape"] = call_with(Shape, recipe["shape"], "the shape of the embedded model")
+    made = call_with(Recipe, recipe, f"model '{EMBEDDED}'")
     if task is None:
         return CharacterModel(made.shape, seed=made.seed)
     return pretrained(task, made, cache=cache)

@@ -52,6 +52,9 @@ class Recipe:
     """Steps after which it is given up."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, Shape):
+            expected = "a table with width, layers, heads and places"
+            raise InputError(expected, repr(self.shape), where="recipe: 'shape'")
         for name, low, high in (("accuracy", 0.0, 1.0), ("copies", 0.0, 1.0), ("measured", 0.0, 1.0)):
             if not low <= getattr(self, name) < high:
                 expected = f"a share in [{low:g}, {high:g})"
