@@ -225,6 +225,8 @@ def test_a_frozen_cache_generates_one_window_and_pays_for_it_once(tmp_path, open
 def test_calibration_questions_that_run_out_are_refused_before_anything_is_done(tmp_path, open_small):
     with pytest.raises(InputError, match="calibration questions of different groups"):
         train(small(calibration={"windows": 500}), tmp_path / "run", open_with=open_small)
+    # So the folder is free for a configuration that fits.
+    assert train(small(updates=1, arm="static"), tmp_path / "run", open_with=open_small)["updates"] == 1
 
 
 def test_the_trl_engine_runs_the_same_loop(tmp_path, open_small):
@@ -241,8 +243,20 @@ def test_the_trl_engine_runs_the_same_loop(tmp_path, open_small):
 
 
 def test_telemetry_is_no_part_of_the_record(whole):
-    kinds = {json.loads(line)["what"] for line in (whole / "telemetry.jsonl").read_bytes().splitlines()}
-    assert kinds == {"update", "regime"}
+    notes = [json.loads(line) for line in (whole / "telemetry.jsonl").read_bytes().splitlines()]
+    assert {note["what"] for note in notes} == {"update", "regime"}
+    for note in notes:
+        assert {"seconds", "tokens_per_second", "peak_kib"} <= set(note)
+        tokens = note["tokens_per_second"] * note["seconds"]
+        if note["what"] == "update":
+            step = entries(whole, "update.done")[note["update"]]["step"]
+            assert tokens == pytest.approx(step.get("tokens", 0))
+        else:
+            used = [
+                b["tokens"]["fresh"] for b in entries(whole, "update.done") if b["regime"] == note["regime"]
+            ]
+            buffer = entries(whole, "regime.opened")[note["regime"]]["stage"]["buffer"]["tokens"]
+            assert tokens == pytest.approx(buffer + sum(used))
     (whole / "telemetry.jsonl").write_bytes(b"anything")
     assert verify_training(whole).ok
 

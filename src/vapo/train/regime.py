@@ -187,6 +187,12 @@ class Regime:
         """Why nothing is learned in this regime; empty where something may be."""
         return str(self.facts["stage"].get("closed", ""))
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that were generated for it, those of its buffer among them."""
+        buffer = self.facts["stage"].get("buffer", {"tokens": 0})
+        return int(buffer["tokens"]) + (0 if self.windows is None else int(self.windows.batch.mask.sum()))
+
     def state_dict(self) -> dict[str, Any]:
         """The regime as tensors and plain data."""
         windows = None if self.windows is None else self.windows.state_dict()

@@ -22,6 +22,7 @@ from vapo.certification.stage import Progress, silent
 from vapo.errors import ProtocolError
 from vapo.ledger.disk import Disk
 from vapo.tasks.base import Task
+from vapo.train import runner_files as files
 from vapo.train.config import TrainConfig
 from vapo.train.engine import Engine, Step
 from vapo.train.evaluate import examine
@@ -30,20 +31,9 @@ from vapo.train.regime import Lot, Regime
 from vapo.train.resources import Chain, Lines, Position
 from vapo.train.resources_rows import decision_facts, flat, risk_facts, step_facts
 from vapo.train.rollouts import derive_seed
-from vapo.train.runner_files import (
-    CHECKPOINT,
-    GATE,
-    LEDGER,
-    METRICS,
-    REGIME,
-    RESULT,
-    SELECTED,
-    TELEMETRY,
-    TEST,
-)
 from vapo.train.runner_follow import read_recorded
 from vapo.train.runner_make import Maker
-from vapo.train.runner_state import Totals, declare, load, save
+from vapo.train.runner_state import Totals, demand_own, load, save
 from vapo.train.sinks import Sink, open_sinks
 from vapo.train.verdicts import Calls, open_judge
 
@@ -93,9 +83,9 @@ def train(
     """
     disk = Disk(out)
     with disk:
-        declare(disk, config)
-        if disk.exists(RESULT):
-            found: dict[str, Any] = json.loads(disk.read(RESULT))
+        demand_own(disk, config)
+        if disk.exists(files.RESULT):
+            found: dict[str, Any] = json.loads(disk.read(files.RESULT))
             return found
         before = torch.get_num_threads()
         torch.set_num_threads(config.threads)
@@ -132,8 +122,7 @@ class _Run:
     def open(cls, config: TrainConfig, disk: Disk, open_with: Opener, progress: Progress) -> _Run:
         from vapo.tasks import open_task
 
-        options = dict(config.task.options)
-        task = open_task(config.task.name, **options)
+        task = open_task(config.task.name, **dict(config.task.options))
         engine = open_with(config, task)
         recorded = read_recorded(config.controls.follows, config) if config.plan.follows else None
         own = f"vapo train {config.seed}"
@@ -145,10 +134,13 @@ class _Run:
             primary=open_judge(config.primary, task, run=own, name="primary"),
             secondary=open_judge(config.secondary, task, run=own, name="secondary"),
             further=judges,
-            gate=disk.root / GATE,
+            gate=disk.root / files.GATE,
             recorded=recorded,
         )
-        state = load(disk, CHECKPOINT)
+        # Not before all that is configured could be opened: until then the folder is free for a better configuration.
+        if not disk.exists(files.CONFIG):
+            disk.write(files.CONFIG, canonical_json(config.as_dict()))
+        state = load(disk, files.CHECKPOINT)
         at = {name: Position.from_dict(state[name]) if state else None for name in ("ledger", "metrics")}
         run = cls(
             config=config,
@@ -156,8 +148,8 @@ class _Run:
             maker=maker,
             engine=engine,
             task=task,
-            ledger=Chain(disk.root / LEDGER, at["ledger"]),
-            metrics=Lines(disk.root / METRICS, at["metrics"]),
+            ledger=Chain(disk.root / files.LEDGER, at["ledger"]),
+            metrics=Lines(disk.root / files.METRICS, at["metrics"]),
             sinks=open_sinks(config.sinks, disk.root.parent, disk.root.name, config.as_dict()),
             progress=progress,
             totals=Totals(),
@@ -221,7 +213,7 @@ class _Run:
         self.update += 1
         self.ledger.append("update.done", row)
         self._tell(row["update"], row)
-        self._telemetry("update", update=row["update"], seconds=spent)
+        self._telemetry("update", spent, row["step"].get("tokens", 0), update=row["update"])
         self.progress("updates", self.update, config.updates)
         every = config.evaluation.every
         if every and self.update % every == 0:
@@ -233,21 +225,23 @@ class _Run:
     def _enter(self, number: int, age: int) -> None:
         """Open a regime: from disk where it was made before, else by making it. Behind an age of 0 it is on disk."""
         self.lots = []
-        state = load(self.disk, REGIME)
+        state = load(self.disk, files.REGIME)
         if state and int(state["number"]) == number:
             self.regime = Regime.from_state_dict(state)
         elif age:
-            msg = f"{self.disk.root / REGIME}: regime {number}, which the checkpoint is in, is not there"
+            msg = (
+                f"{self.disk.root / files.REGIME}: regime {number}, which the checkpoint is in, is not there"
+            )
             raise ProtocolError(msg)
         else:
-            if self.update == 0 or not self.disk.exists(CHECKPOINT):
+            if self.update == 0 or not self.disk.exists(files.CHECKPOINT):
                 self._checkpoint()
             self.progress("regimes", number, self.config.regimes)
             started = perf_counter()
             self.regime = self.maker.make(number, self.rates)
-            save(self.disk, REGIME, self.regime.state_dict())
-            seconds = perf_counter() - started
-            self._telemetry("regime", regime=number, seconds=seconds, parts=self.maker.seconds)
+            save(self.disk, files.REGIME, self.regime.state_dict())
+            parts, seconds = self.maker.seconds, perf_counter() - started
+            self._telemetry("regime", seconds, self.regime.tokens, regime=number, parts=parts)
         if age == 0:
             self.rates = self.regime.rates
             self._count_stage(self.regime)
@@ -276,9 +270,7 @@ class _Run:
         }
         if regime.windows is None:
             return base | self._idle(regime.closed)
-        if not self.lots:
-            self.lots = regime.windows.lots()
-        lots = self.lots
+        self.lots = lots = self.lots or regime.windows.lots()
         lot = lots[age % len(lots)]
         step = self.engine.update(lot.batch, lot.admission)
         return base | self._row(lot, step, fresh=age < len(lots))
@@ -334,7 +326,7 @@ class _Run:
         self._tell(self.update, {"held_out": facts})
         if config.select == "held-out" and facts["accuracy"] > self.best[0]:
             self.best = (facts["accuracy"], self.update)
-            save(self.disk, SELECTED, self.engine.model.module.state_dict())
+            save(self.disk, files.SELECTED, self.engine.model.module.state_dict())
 
     def _end(self) -> dict[str, Any]:
         """Open the test set, once, for the checkpoint that the declared rule selects."""
@@ -342,7 +334,7 @@ class _Run:
         selected = self.update
         if config.select == "held-out":
             selected = self.best[1]
-            self.engine.model.module.load_state_dict(load(self.disk, SELECTED) or {})
+            self.engine.model.module.load_state_dict(load(self.disk, files.SELECTED) or {})
         questions = self.task.split("test")[: config.test or None]
         found = examine(
             self.engine,
@@ -353,7 +345,7 @@ class _Run:
             rows_at_once=config.rows_at_once,
         )
         rows = b"".join(canonical_json(row) + b"\n" for row in found.rows())
-        self.disk.write(TEST, rows)
+        self.disk.write(files.TEST, rows)
         self.totals.evaluation_tokens += found.tokens
         facts = {"selected": selected, "split": "test", "rows": sha256_hex(rows), **found.facts(config.k)}
         self.ledger.append("test.opened", facts)
@@ -363,9 +355,9 @@ class _Run:
         self.ledger.sync()
         self.metrics.sync()
         if config.select == "last":
-            save(self.disk, SELECTED, self.engine.model.module.state_dict())
+            save(self.disk, files.SELECTED, self.engine.model.module.state_dict())
         result = {"arm": self.config.arm, "seed": self.config.seed, **closed, "ledger": last.line_digest}
-        self.disk.write(RESULT, canonical_json(result))
+        self.disk.write(files.RESULT, canonical_json(result))
         return result
 
     def _tell(self, step: int, row: Mapping[str, Any]) -> None:
@@ -379,7 +371,7 @@ class _Run:
         self.metrics.sync()
         save(
             self.disk,
-            CHECKPOINT,
+            files.CHECKPOINT,
             {
                 "engine": self.engine.state_dict(),
                 "update": self.update,
@@ -391,7 +383,8 @@ class _Run:
             },
         )
 
-    def _telemetry(self, what: str, **facts: Any) -> None:
+    def _telemetry(self, what: str, seconds: float, tokens: int, **facts: Any) -> None:
+        facts |= {"seconds": seconds, "tokens_per_second": tokens / seconds if seconds else 0.0}
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         line = canonical_json({"what": what, "peak_kib": memory, **facts})
-        self.disk.note(TELEMETRY, line + b"\n")
+        self.disk.note(files.TELEMETRY, line + b"\n")

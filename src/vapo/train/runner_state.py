@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from vapo._internal.keyed import canonical_json
 from vapo.errors import InputError, ProtocolError
 from vapo.ledger.disk import Disk
 from vapo.train.config import TrainConfig
 from vapo.train.runner_files import CONFIG, GATE
 from vapo.train.verdicts import Calls
 
-__all__ = ["Totals", "declare", "load", "save"]
+__all__ = ["Totals", "demand_own", "load", "save"]
 
 
 @dataclass(slots=True)
@@ -60,24 +59,23 @@ class Totals:
         return cls(**known)
 
 
-def declare(disk: Disk, config: TrainConfig) -> None:
-    """Put down what a run is, or make sure that the folder holds this run.
+def demand_own(disk: Disk, config: TrainConfig) -> None:
+    """Make sure that the folder holds this run, or nothing yet.
 
     Raises:
         ProtocolError: The folder holds a run of another configuration.
         InputError: It holds something else.
     """
-    data = canonical_json(config.as_dict())
     if disk.exists(CONFIG):
         there = TrainConfig.from_dict(json.loads(disk.read(CONFIG)), where=str(disk.root / CONFIG))
         if there.digest != config.digest:
             msg = f"{disk.root} holds a run of another configuration; use a new folder, or the configuration it has"
             raise ProtocolError(msg)
-    elif strangers := [name for name in disk.names() if not name.startswith(f"{GATE}/")]:
+        return
+    strangers = [name for name in disk.names() if not name.startswith(f"{GATE}/")]
+    if strangers:
         expected = "a new or empty folder, or one of a training run"
         raise InputError(expected, f"{strangers[0]!r} in it", where=str(disk.root))
-    else:
-        disk.write(CONFIG, data)
 
 
 def save(disk: Disk, name: str, state: Mapping[str, Any]) -> None:
