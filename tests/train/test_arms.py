@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.train.small import small
+from vapo.errors import InputError
 from vapo.ledger import EventKind, Ledger
 from vapo.train.arms import ARMS
 from vapo.train.resources import read_chain
@@ -196,6 +197,13 @@ def test_uncertified_controls_fix_their_thresholds_without_labels(runs, name):
     assert json.loads((runs / name / "result.json").read_bytes())["totals"]["labels"] == 0
 
 
+def test_uncertified_controls_have_a_buffer_of_their_own_in_every_regime_renewed_or_not(tmp_path, open_small):
+    # 523 calibration questions of different groups: one buffer of 66 windows of four, and no second one.
+    config = small(arm="trust", regime={"renew": False}, calibration={"design_windows": 66})
+    with pytest.raises(InputError, match="528 calibration questions of different groups, 264 for each stage"):
+        train(config, tmp_path / "run", open_with=open_small)
+
+
 def test_the_gate_decides_a_whole_regime_before_its_first_update(runs):
     ledger = Ledger.read(runs / "rc-vapo" / "gate")
     batches = [event for event in ledger.events if event.kind is EventKind.ACTIONS and "batch" in event.body]
@@ -220,8 +228,6 @@ def test_the_surfaces_of_an_arm_are_its_variants_and_nothing_else(runs):
 
 
 def test_matched_arms_need_a_run_of_the_same_seed_and_configuration(followed, tmp_path, open_small):
-    from vapo.errors import InputError
-
     with pytest.raises(InputError, match=r"controls\.follows"):
         small(arm="matched-random")
     other = small(arm="matched-random", seed=14, controls={"follows": str(followed)})

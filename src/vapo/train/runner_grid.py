@@ -10,6 +10,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -134,13 +135,18 @@ def _outcomes(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
     if workers == 1:
         yield from (_outcome(job, *_work(job.config.as_dict(), str(job.folder))) for job in (*first, *later))
         return
-    with worker_pool(workers) as pool:
-        for wave in (first, later):
+    for wave in filter(None, (first, later)):
+        with worker_pool(workers) as pool:
             pending: dict[Future[tuple[str, str, float]], Job] = {
                 pool.submit(_work, job.config.as_dict(), str(job.folder)): job for job in wave
             }
             for future in as_completed(pending):
-                yield _outcome(pending[future], *future.result())
+                try:
+                    said = future.result()
+                except BrokenProcessPool as error:
+                    # A worker was ended from outside, and its pool with it; the same command goes on from what is there.
+                    said = "", f"{type(error).__name__}: {error}", 0.0
+                yield _outcome(pending[future], *said)
 
 
 def _work(config: dict[str, Any], folder: str) -> tuple[str, str, float]:

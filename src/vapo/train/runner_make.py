@@ -93,7 +93,9 @@ class Maker:
             len(names)
         )
         found = [first[names[place]] for place in order.tolist()]
-        stages = self.config.regimes if self.config.regime.renew else 1
+        # A certificate that is not renewed wants no second buffer; thresholds without one are fixed anew every time.
+        renews = self.config.regime.renew or not self.config.plan.certified
+        stages = self.config.regimes if renews else 1
         wanted = stages * self._buffer_questions
         if wanted > len(found):
             expected = (
