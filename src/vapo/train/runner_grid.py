@@ -144,7 +144,7 @@ def _outcomes(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
                 try:
                     said = future.result()
                 except BrokenProcessPool as error:
-                    # A worker was ended from outside, and its pool with it; the same command goes on from what is there.
+                    # A worker was ended from outside, and its pool with it; the same command goes on later.
                     said = "", f"{type(error).__name__}: {error}", 0.0
                 yield _outcome(pending[future], *said)
 

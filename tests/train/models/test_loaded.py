@@ -4,7 +4,7 @@ import pytest
 import torch
 from tokenizers import processors
 
-from tests.train.models.tiny import PROMPTS, TEMPLATE, llama, qwen
+from tests.train.models.tiny import PROMPTS, QWEN, TEMPLATE, llama, qwen
 from vapo.errors import InputError
 from vapo.tasks import Prompt
 from vapo.train.models import open_model
@@ -99,3 +99,21 @@ def test_a_tokenizer_without_an_end_is_refused():
     tokenizer.eos_token = None
     with pytest.raises(InputError, match="an end token"):
         LoadedModel(llama().module, tokenizer, name="t", source="0" * 64)
+
+
+def test_of_a_published_model_that_also_sees_the_language_model_is_loaded(tmp_path):
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    sight = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    config = Qwen3_5Config(
+        text_config=QWEN, vision_config=sight | {"patch_size": 4}, tie_word_embeddings=True
+    )
+    whole = Qwen3_5ForConditionalGeneration(config).eval()
+    whole.save_pretrained(tmp_path)
+    character_tokenizer().save_pretrained(tmp_path)
+    loaded = open_model(str(tmp_path))
+    assert loaded.module.config.model_type == "qwen3_5_text"
+    tokens = torch.tensor([loaded.encode("12+34=")])
+    with torch.no_grad():
+        found, _ = loaded.logits(tokens, torch.ones_like(tokens))
+        assert torch.allclose(whole(input_ids=tokens).logits, found, rtol=0, atol=1e-5)
