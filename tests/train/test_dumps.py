@@ -91,6 +91,16 @@ def test_graded_rewards_become_a_verdict_and_a_margin(tmp_path):
     assert found.table.column("delta_r").to_pylist()[-1] == 0
 
 
+def test_advantages_that_push_against_their_verdict_are_counted(tmp_path):
+    # Both are right by their rewards; the weaker of them is pushed down all the same.
+    rows = [{"prompt": "q", "completion": f"{n}", "reward": r} for n, r in enumerate((0.6, 0.9))]
+    found = read_dump(lines(tmp_path / "d.jsonl", rows))
+    assert found.table.column("y").to_pylist() == [1, 1]
+    assert found.against == 1
+    rows = [{"prompt": "q", "completion": f"{n}", "reward": r} for n, r in enumerate((0, 1))]
+    assert read_dump(lines(tmp_path / "e.jsonl", rows)).against == 0
+
+
 def test_rewards_from_minus_one_to_one_turn_round_in_the_middle():
     scale = RewardScale(-1, 1)
     assert scale.signs([-1, -0.1, 0.0, 1]).tolist() == [-1, -1, 1, 1]

@@ -146,6 +146,11 @@ def _tell(found: Imported, out: Path, *, json_output: bool) -> None:
     shared.say(f"To trust them by: {', '.join(kept)}.")
     proposed = f"the field '{found.advantage}'" if found.advantage else "the rewards of each prompt's group"
     shared.say(f"Proposals (delta_r) come from {proposed}.")
+    if found.against:
+        shared.say(
+            f"{found.against:,} advantages push against their verdict: a certificate of these records is about "
+            "the verdict, and the learner would go the other way. A trainer behind the gate takes the advantage's sign."
+        )
     if found.left_out:
         shared.say(f"Left out: {', '.join(found.left_out)}.")
     answer = {
@@ -157,6 +162,7 @@ def _tell(found: Imported, out: Path, *, json_output: bool) -> None:
         "reward": found.reward,
         "graded": found.graded,
         "advantage": found.advantage or None,
+        "against_verdict": found.against,
         "left_out": list(found.left_out),
         "files": len(found.files),
         "out": str(out),

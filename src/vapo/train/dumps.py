@@ -119,6 +119,8 @@ class Imported:
     """Whether rewards lie between the two ends; then `signal.margin` says how clear each was."""
     advantage: str
     """The field that proposals come from; empty where they were computed from the rewards."""
+    against: int
+    """Records whose advantage pushes against their verdict, as those of graded or several rewards may."""
     left_out: tuple[str, ...]
     """Fields that did not go into the records: gold answers among them, texts, and whatever was not named."""
     files: tuple[str, ...]
@@ -188,14 +190,16 @@ def read_dump(
         columns[f"signal.{name}"] = towards(y, found.numbers(source, 0.0, 1.0))
     for name, source in (verdicts or {}).items():
         columns[f"verdict.{name}"] = scale.signs(found.rewards(source, scale))
-    columns["delta_r"] = unit * np.abs(found.advantages(value, together))
+    advantage = found.advantages(value, together)
+    columns["delta_r"] = unit * np.abs(advantage)
     made = pa.table(columns)
     Records.from_arrow(made, where=where)
     used = {layout.prompt, layout.completion, layout.step, layout.advantage, layout.finished, named}
     used |= {*(signals or {}).values(), *(verdicts or {}).values()}
     left = tuple(name for name in table.column_names if name not in used or name == layout.completion)
     given = layout.advantage if layout.advantage in table.column_names else ""
-    return Imported(made, named, graded, given, left, tuple(str(file) for file in files))
+    against = int(np.count_nonzero(y * advantage < 0))
+    return Imported(made, named, graded, given, against, left, tuple(str(file) for file in files))
 
 
 def _read(path: Path) -> tuple[list[Path], pa.Table]:
