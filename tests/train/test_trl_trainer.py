@@ -54,6 +54,14 @@ def test_another_version_of_trl_is_refused_by_the_method_that_changed(monkeypatc
         train(Gated, folder, tmp_path)
 
 
+def test_a_version_of_trl_without_something_that_we_read_is_refused_by_its_name(
+    monkeypatch, folder, tmp_path
+):
+    monkeypatch.setattr(room, "_READ", (*room._READ, "_what_later_versions_have"))
+    with pytest.raises(ProtocolError, match=r"TRL .*: expected GRPOTrainer\._what_later_versions_have"):
+        train(Gated, folder, tmp_path)
+
+
 def test_trl_hands_on_what_we_read_and_counts_what_we_recount(folder, tmp_path):
     seen = {}
 

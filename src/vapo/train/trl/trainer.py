@@ -39,6 +39,19 @@ _OVERRIDDEN = {
     "_load_optimizer_and_scheduler": ["checkpoint"],
 }
 """TRL's private methods that are overridden, and the arguments that they must have."""
+_READ = (
+    "_buffered_inputs",
+    "_entropy_bonus_enabled",
+    "_get_per_token_logps_and_entropies",
+    "_logs",
+    "_metrics",
+    "_step",
+    "aux_loss_enabled",
+    "eos_token_ids",
+    "loss_type",
+    "reward_weights",
+)
+"""What else of TRL's trainer is relied on."""
 _FILE = "vapo.json"
 
 
@@ -268,6 +281,9 @@ def _demand_contract() -> None:
 
 
 def _demand_settings(trainer: VapoGRPOTrainer) -> None:
+    if missing := [name for name in _READ if not hasattr(trainer, name)]:
+        msg = f"TRL {trl.__version__}: expected GRPOTrainer.{missing[0]}, got nothing of that name"
+        raise ProtocolError(msg)
     args = trainer.args
     if trainer.loss_type not in _BY_ROW + _BY_TOKEN:
         expected = f"one of {', '.join(_BY_ROW + _BY_TOKEN)}: its denominator is that of a whole step"
