@@ -70,7 +70,8 @@ with tempfile.TemporaryDirectory() as folder:
     )
     print(certificate)
 
-    # 3. The trainer as ever, with a hook. A refused certificate trains nothing.
+    # 3. The trainer as ever, with a hook. A refused certificate trains nothing. The certificate is about completions of
+    # the model as it was; these few steps move it a little, and a longer run would renew it (docs/trainers.md).
     questions = task.split("train")[: 8 * STEPS]
     module, tokenizer = trl_parts(model)
     with GateHook.open(run, Actuator("identity")) as hook:

@@ -59,6 +59,8 @@ def test_one_seed_gives_the_same_bytes_again_and_another_seed_gives_others(whole
 
 
 @pytest.mark.slow
+# Later versions of Python warn of it; a child that hangs on somebody's lock is killed like any other.
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 def test_a_run_that_is_killed_at_random_moments_ends_with_the_bytes_of_one_that_was_not(
     whole, tmp_path, open_small
 ):
