@@ -555,6 +555,9 @@ class Run:
         listed = [index for chain in family["chains"] for index in chain]
         need(all(type(i) is int and 0 <= i < size for i in listed), where, "a chain of unknown candidates")
         need(len(set(listed)) == len(listed) and all(family["chains"]), where, "a candidate in two chains")
+        weights = family.get("weights", [1 / size] * size)
+        fits = len(weights) == size and all(weight > 0 for weight in weights)
+        need(fits and math.fsum(weights) <= 1 + 1e-12, where, "weights that are not shares of one")
 
     def _chunks(self, events: list[Event], opening: Event) -> None:
         first, chunk, asked = 0, 0, None
@@ -1030,7 +1033,8 @@ def sequential(
     planned = parse(run.segment(stage["family"]["body"]["planned"], "json", where), where)
     coverage, calls = planned["coverage"][index], planned["calls"][index]
     first, rho = chain[-1]["opening"]["body"]["records"], said["rho"]
-    levels = [said["delta"] * share / len(family["candidates"]) for share in run.protocol["delta_split"]]
+    weight = family["weights"][index] if "weights" in family else 1 / len(family["candidates"])
+    levels = [said["delta"] * share * weight for share in run.protocol["delta_split"]]
     logs = [-math.log(0.9 * level) for level in levels]
     bet = risk_bet(first * coverage / cap, rho, logs[0])
     harm = [((1 - rho) / cap, h), (-rho / cap, k - h), (0.0, n - k)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.crashes import Killed, every_crash, killed_at
 from tests.samples import files_of, replaced, without, world
-from vapo.certification import flow, freeze, issue, replay, stage
+from vapo.certification import bounds, flow, freeze, issue, replay, stage
 from vapo.certification.appeals import Keyed
 from vapo.certification.candidates import default_budget
 from vapo.certification.certificate import Certificate, open_certificate
@@ -703,6 +703,34 @@ def test_a_family_that_calls_itself_built_is_still_the_users(tmp_path):
     table, labels = world(300)
     certify(table, labels, out=tmp_path / "run", design=world(300, prefix="d")[0], family=family, **TERMS)
     assert replay_stages(tmp_path / "run").stages == 1
+
+
+def test_a_familys_weights_say_what_each_candidate_spends_under_sequential_and_nowhere_else(tmp_path):
+    weights = (0.8, 0.05, 0.1)
+    heavy = Family.of(FAMILY.policies, weights=weights)
+    plain = run(tmp_path, 1200, claim="sequential").body
+    body = run(tmp_path, 1200, "weighted", heavy, claim="sequential").body
+    before = pq.read_table(tmp_path / "run" / plain["candidates"]).to_pylist()
+    after = pq.read_table(tmp_path / "weighted" / body["candidates"]).to_pylist()
+    assert [row["weight"] for row in before] == [1 / 3] * 3
+    assert [row["weight"] for row in after] == list(weights)
+    for one, other, weight in zip(before, after, weights, strict=True):
+        assert {one[name] == other[name] for name in one if name.startswith(("frozen.", "hoeffding."))} == {
+            True
+        }
+        k, h, a = (other[name] for name in ("admitted", "harmful", "appealed"))
+        risk, coverage, calls = (0.05 * share * weight for share in (0.9, 0.05, 0.05))
+        bet = bounds.planned_bet(1200 * 0.2, 0.15, -np.log(0.9 * risk))
+        excess = bounds.excess_upper(k, h, 1200, 0.15, risk, bet)
+        assert other["sequential.excess_upper"] == pytest.approx(float(excess), abs=1e-10)
+        stake = bounds.planned_mean_bet(1 - 0.2, 1200, -np.log(0.9 * coverage))
+        lower = bounds.mean_lower(k, 1200, coverage, stake)
+        assert other["sequential.coverage_lower"] == pytest.approx(float(lower), abs=1e-10)
+        stake = bounds.planned_mean_bet(0.2, 1200, -np.log(0.9 * calls))
+        upper = bounds.mean_upper(a, 1200, calls, stake)
+        assert other["sequential.calls_upper"] == pytest.approx(float(upper), abs=1e-10)
+    assert verify_run(tmp_path / "weighted").ok
+    assert replay_stages(tmp_path / "weighted").stages == 1
 
 
 def test_a_sign_specific_policy_is_named_by_sign(tmp_path):

@@ -14,8 +14,9 @@ from scipy import stats
 from tests.reference import bounds_reference as reference
 from vapo.certification import bounds
 from vapo.certification.claims import Requirements, Tally, Units, evaluate
+from vapo.certification.enough import enough_for
 from vapo.certification.frozen import frozen_group_test
-from vapo.certification.plan import enough_for, plan, reach_of_labels
+from vapo.certification.plan import plan, reach_of_labels
 from vapo.certification.power import frozen_critical_count, frozen_power, sequential_power
 from vapo.certification.required import records_for_frozen, records_for_hoeffding, records_for_sequential
 from vapo.errors import InputError

@@ -192,11 +192,12 @@ def test_wrong_usage_ends_with_2(small, wrong):
 
 
 FAMILY = Family.of([Policy.plain(0.3, 0.7, 0.5, budget=9), Policy.plain(0.5, 0.5)])
+WEIGHTED = Family.of(FAMILY.policies, weights=(0.9, 0.02))
 
 
 @pytest.mark.parametrize("claim", ["frozen", "sequential", "hoeffding"])
 @pytest.mark.parametrize("per_group", [1, 3])
-@pytest.mark.parametrize("family", [None, FAMILY])
+@pytest.mark.parametrize("family", [None, FAMILY, WEIGHTED])
 @pytest.mark.parametrize("rho", [0.08, 0.5])
 def test_it_finds_sound_runs_of_every_kind_sound(tmp_path, claim, per_group, family, rho):
     table, labels = world(400, per_group=per_group)

@@ -59,6 +59,16 @@ def test_without_chains_there_is_one_that_begins_with_the_most_selective(tmp_pat
     assert family.chains == ((4, 3, 2, 1, 0),)
 
 
+def test_weights_are_kept_and_belong_to_what_the_digest_covers(tmp_path):
+    data = {"candidates": [{"tau_low": 0.1, "tau_high": 0.9}, {"tau_low": 0.5, "tau_high": 0.5}]}
+    plain, weighted = read(tmp_path, data), read(tmp_path, {**data, "weights": [0.75, 0.2]})
+    assert plain.shares == (0.5, 0.5)
+    assert weighted.shares == (0.75, 0.2)
+    assert plain.digest != weighted.digest
+    assert "weights" not in plain.as_dict()
+    assert Family.from_dict(weighted.as_dict()) == weighted
+
+
 def test_a_budget_stands_in_only_where_the_file_names_none(tmp_path):
     data = {"candidates": [{"tau_low": 0.1, "tau_high": 0.9}, {"tau_low": 0.1, "tau_high": 0.9, "budget": 0}]}
     assert [p.budget for p in read(tmp_path, data, budget=7).policies] == [7, 0]
@@ -91,6 +101,12 @@ def test_a_budget_stands_in_only_where_the_file_names_none(tmp_path):
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[0, 0]]}, "chains"),
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": [[1]]}, "chains"),
         ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "chains": []}, "chains"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "weights": [1.001]}, "weights"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "weights": [0.5, 0.5]}, "weights"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "weights": []}, "weights"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}] * 2, "weights": [1.0, 0.0]}, "weights"),
+        ({"candidates": [{"tau_low": 0.1, "tau_high": 0.5}] * 2, "weights": [1.5, -0.5]}, "weights"),
+        ('{"candidates": [{"tau_low": 0.1, "tau_high": 0.5}], "weights": [NaN]}', "weights"),
         ({"candidates": [{"pos": {"tau_low": 0.1, "tau_high": 0.5}}]}, "candidate 0"),
         (
             {

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from vapo._internal.keyed import canonical_json
 from vapo.certification.certificate import Certificate, finite
 from vapo.certification.claims import evaluate
-from vapo.certification.plan import enough_for
+from vapo.certification.enough import enough_for
 from vapo.certification.population import stage_reach
 from vapo.certification.reach import Reach
 from vapo.certification.renewal import spent_delta
@@ -207,6 +207,7 @@ def certificate_body(
         delta=stage.delta,
         claim=protocol.claim,
         split=protocol.delta_split,
+        weights=stage.family.shares,
         group_cap=None if exceeded and not stage.needs_cap else stage.group_cap,
         planned_squares=_planned_squares(stage),
     )
@@ -222,7 +223,7 @@ def certificate_body(
     codes = np.concatenate([chunk[shown].copy() for _, chunk in stored_codes(ledger, stage)])
     reach = stage_reach(stage, records, codes, parts[0][2], tallies[shown])
     body = _body(ledger, stage, verdict, tallies, shown, reach)
-    body["enough"] = None if verdict.selected is not None else _enough(stage, tallies[shown], requirements)
+    body["enough"] = None if verdict.selected is not None else _enough(stage, tallies, shown, requirements)
     return body, codes
 
 
@@ -309,9 +310,18 @@ def _body(
     }
 
 
-def _enough(stage: Stage, tally: Tally, requirements: Requirements) -> list[dict[str, Any]]:
+def _enough(
+    stage: Stage, tallies: list[Tally], shown: int, requirements: Requirements
+) -> list[dict[str, Any]]:
     """What would have been enough at even odds and at 90 % power, had the nearest candidate's counts been its rates."""
-    plan = enough_for(tally, requirements, candidates=len(stage.family), chains=len(stage.family.chains))
+    family = stage.family
+    plan = enough_for(
+        tallies[shown],
+        requirements,
+        candidates=len(family),
+        chains=len(family.chains),
+        weight=family.shares[shown],
+    )
     return [dataclasses.asdict(row) for row in plan.rows]
 
 
@@ -334,6 +344,7 @@ def candidate_table(stage: Stage, verdict: Verdict, tallies: list[Tally]) -> pa.
     columns["budget"] = [policy.budget for policy in policies]
     chain = {index: number for number, members in enumerate(stage.family.chains) for index in members}
     columns["chain"] = pa.array([chain.get(index) for index in range(len(policies))], pa.int64())
+    columns["weight"] = stage.family.shares
     columns |= {name: [getattr(t, name) for t in tallies] for name in ("admitted", "harmful", "appealed")}
     columns |= {"planned_coverage": stage.planned_coverage, "planned_calls": stage.planned_calls}
     limits = ("excess_upper", "risk_upper", "coverage_lower", "calls_upper", "radius")

@@ -19,10 +19,10 @@ from vapo.certification.required import (
     records_for_hoeffding,
     records_for_sequential,
 )
-from vapo.certification.tables import CLAIMS, Requirements, Tally
+from vapo.certification.tables import CLAIMS
 from vapo.errors import InputError
 
-__all__ = ["AtHand", "Plan", "PlanRow", "enough_for", "plan", "reach_of_labels"]
+__all__ = ["AtHand", "Plan", "PlanRow", "plan", "reach_of_labels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,61 +238,6 @@ def reach_of_labels(
             float(special.betainc(labels - critical, critical + 1.0, 1.0 - risk)) if critical >= 0 else 0.0
         )
     return AtHand(labels, round(smallest, 6), expected_rho, largest, chance)
-
-
-def enough_for(
-    tally: Tally, requirements: Requirements, *, candidates: int, chains: int, power: float = 0.9
-) -> Plan:
-    """Say what would have been enough, had the counts of one candidate been its true rates.
-
-    The harm is taken as ``(harmful + 1/2) / (admitted + 1)``, so that no harm in few records is not
-    mistaken for none.
-
-    Args:
-        tally: Counts of the nearest candidate of a refused stage.
-        requirements: What was asked.
-        candidates: Candidates of the family.
-        chains: Chains of the family.
-        power: Wanted probability of a certificate.
-
-    Returns:
-        A plan at the observed rates; its rows have no records where the observed harm leaves no room.
-
-    Example:
-        >>> asked = Requirements(0.08, 0.25, 0.2, 0.05)
-        >>> enough_for(Tally(500, 200, 12, 0), asked, candidates=1, chains=1).row("frozen", 0.9).records > 500
-        True
-    """
-    mean_size = 1 if tally.units is None else max(round(tally.records / tally.units.groups), 1)
-    coverage = max(tally.admitted, 0.5) / tally.records
-    return plan(
-        rho=requirements.rho,
-        delta=requirements.delta,
-        risk=(tally.harmful + 0.5) / (tally.admitted + 1.0),
-        coverage=coverage,
-        calls=tally.appealed / tally.records,
-        c_min=requirements.c_min,
-        b_max=requirements.b_max,
-        candidates=candidates,
-        chains=chains,
-        power=power,
-        group_size=mean_size,
-        icc=_observed_icc(tally),
-        split=requirements.split,
-    )
-
-
-def _observed_icc(tally: Tally) -> float:
-    """Correlation of harm between two admitted records of one group, from the groups' counts."""
-    units = tally.units
-    if units is None or not tally.clustered or tally.harmful in (0, tally.admitted):
-        return 0.0
-    rate = tally.harmful / tally.admitted
-    a, h, count = (part.astype(np.float64) for part in (units.admitted, units.harmful, units.count))
-    pairs = float((count * a * (a - 1.0)).sum())
-    # sum over ordered pairs of (h_i - rate) * (h_j - rate)
-    products = float((count * (h * (h - 1.0) - 2.0 * rate * h * (a - 1.0) + rate**2 * a * (a - 1.0))).sum())
-    return min(max(products / pairs / (rate * (1.0 - rate)), 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)

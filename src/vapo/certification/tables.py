@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vapo.certification.binomial import Floats, check_rate
 from vapo.errors import InputError
+from vapo.policy.model import check_weights
 
 __all__ = ["CLAIMS", "ClaimTable", "Requirements", "Tally", "Units", "Verdict", "check_tallies"]
 
@@ -155,9 +156,8 @@ class Requirements:
         if len(self.split) != 3 or min(self.split) <= 0 or sum(self.split) > 1 + 1e-12:
             expected = "three positive shares that add up to at most 1"
             raise InputError(expected, repr(self.split), where="split")
-        if self.weights is not None and (min(self.weights) <= 0 or sum(self.weights) > 1 + 1e-12):
-            expected = "positive weights that add up to at most 1"
-            raise InputError(expected, "others", where="weights")
+        if self.weights is not None:
+            check_weights(self.weights, len(self.weights))
         if self.group_cap is not None and self.group_cap < 1:
             expected = "at least 1"
             raise InputError(expected, repr(self.group_cap), where="group_cap")
@@ -166,9 +166,7 @@ class Requirements:
         """Return the weight of every candidate, equal where none were declared."""
         if self.weights is None:
             return np.full(size, 1.0 / size)
-        if len(self.weights) != size:
-            expected = f"one weight a candidate ({size})"
-            raise InputError(expected, f"{len(self.weights)}", where="weights")
+        check_weights(self.weights, size)
         return np.asarray(self.weights, dtype=np.float64)
 
 

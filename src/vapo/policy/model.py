@@ -16,11 +16,13 @@ from vapo._internal.files import unique_keys
 from vapo._internal.keyed import canonical_json, sha256_hex
 from vapo.errors import InputError
 
-__all__ = ["ABOVE_ALL", "Action", "Family", "Policy", "Reason", "Thresholds"]
+__all__ = ["ABOVE_ALL", "Action", "Family", "Policy", "Reason", "Thresholds", "check_weights"]
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 ABOVE_ALL = 2.0
 """A threshold that no score reaches: with it a sign is never admitted."""
+LEAST_WEIGHT = 1e-12
+"""A candidate with a smaller share of the failure probability had better be left out."""
 
 
 class Action(StrEnum):
@@ -164,6 +166,8 @@ class Family:
     chains: tuple[tuple[int, ...], ...]
     rule: str = "given"
     """How the candidates came about, for the record."""
+    weights: tuple[float, ...] | None = None
+    """Each candidate's share of the failure probability under ``sequential``; None shares it equally."""
 
     def __post_init__(self) -> None:
         if not self.policies:
@@ -176,19 +180,31 @@ class Family:
         if len(set(listed)) != len(listed) or not all(self.chains) or not self.chains:
             expected = "chains that hold each index at most once, none empty"
             raise InputError(expected, str(self.chains), where="family")
+        if self.weights is not None:
+            check_weights(self.weights, len(self.policies))
 
     def __len__(self) -> int:
         return len(self.policies)
 
     @classmethod
     def of(
-        cls, policies: Sequence[Policy], chains: Sequence[Sequence[int]] | None = None, rule: str = "given"
+        cls,
+        policies: Sequence[Policy],
+        chains: Sequence[Sequence[int]] | None = None,
+        rule: str = "given",
+        weights: Sequence[float] | None = None,
     ) -> Family:
         """A family with given chains, or with one chain that begins at the most selective candidate."""
         if chains is None:
             by_threshold = sorted(range(len(policies)), key=lambda i: policies[i].selectivity, reverse=True)
             chains = [by_threshold] if policies else []
-        return cls(tuple(policies), tuple(tuple(chain) for chain in chains), rule)
+        shares = None if weights is None else tuple(weights)
+        return cls(tuple(policies), tuple(tuple(chain) for chain in chains), rule, shares)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The weights, equal where none were given."""
+        return self.weights or (1.0 / len(self),) * len(self)
 
     @property
     def digest(self) -> str:
@@ -206,11 +222,12 @@ class Family:
             "candidates": [policy.as_dict() for policy in self.policies],
             "chains": [list(chain) for chain in self.chains],
             "rule": self.rule,
+            **({} if self.weights is None else {"weights": list(self.weights)}),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, budget: int = 0, where: str = "family") -> Family:
-        """Read a family: `candidates`, and optionally `budget` and `chains`.
+        """Read a family: `candidates`, and optionally `budget`, `chains` and `weights`.
 
         Args:
             data: The plain data.
@@ -226,7 +243,7 @@ class Family:
             except InputError as error:
                 raise _placed(error, f"{where}: candidate {number}") from None
         try:
-            return cls.of(policies, model.chains, model.rule)
+            return cls.of(policies, model.chains, model.rule, model.weights)
         except InputError as error:
             raise _placed(error, where) from None
 
@@ -265,6 +282,21 @@ class _FamilyFile(_Strict):
     budget: int | None = pydantic.Field(default=None, ge=0)
     chains: list[list[int]] | None = None
     rule: str = "given"
+    weights: list[float] | None = None
+
+
+def check_weights(weights: Sequence[float], size: int) -> None:
+    """Refuse shares of the failure probability that are not one a candidate, or that spend more than all of it.
+
+    Example:
+        >>> check_weights([0.75, 0.25], 2)
+    """
+    fits = all(math.isfinite(weight) and weight >= LEAST_WEIGHT for weight in weights)
+    if len(weights) != size or not fits or math.fsum(weights) > 1 + 1e-12:
+        expected = (
+            f"one weight a candidate ({size}), each at least {LEAST_WEIGHT:g}, that add up to at most 1"
+        )
+        raise InputError(expected, str(list(weights))[:80], where="weights")
 
 
 def _parse(model: type[M], data: Any, where: str) -> M:
