@@ -57,42 +57,32 @@ def test_the_plan_stays_within_four_in_a_thousand_of_the_published_numbers(
 
 
 def exact_chance(search, level, risk, n):
-    """Every admitted count with every harmful count that certifies, each by its own probability."""
-    k = np.arange(1, n + 1)
+    """Every admitted count by its own probability, with the chance of a harmful count that certifies it."""
+    k = np.arange(n + 1)
     weights = stats.binom.pmf(k, n, 0.4125)
     k, weights = k[weights > 1e-13], weights[weights > 1e-13]
     bet = bounds.planned_bet(n * 0.4125, 0.08, -math.log(0.9 * level))
-    most = np.full(k.size, -1)
-    for harmful in range(int(k.max() * 0.08) + 1):
-        fits = harmful < k
+
+    def certifies(harmful):
         if search is records_for_frozen:
-            fits &= stats.binom.cdf(harmful, k, 0.08) <= level
-        else:
-            evidence = bounds.log_sequential_evidence(np.maximum(k, harmful), harmful, 0.08, bet)
-            fits &= np.asarray(evidence) >= -math.log(level)
-        if not fits.any():
-            break
-        most[fits] = harmful
+            return stats.binom.cdf(harmful, k, 0.08) <= level
+        return np.asarray(bounds.log_sequential_evidence(k, harmful, 0.08, bet)) >= -math.log(level)
+
+    # more harm never certifies what less did not, so the last count that does is found by halving
+    clean = certifies(np.zeros_like(k))
+    most, least = np.where(clean, 0, -1), np.where(clean, np.ceil(k * 0.08), 0).astype(int)
+    while np.any(least - most > 1):
+        middle = np.maximum((most + least) // 2, 0)
+        fits = certifies(middle)
+        most, least = np.where(fits, middle, most), np.where(fits, least, middle)
     return float((weights * np.where(most >= 0, stats.binom.cdf(most, k, risk), 0.0)).sum())
 
 
 @pytest.mark.parametrize(
     ("search", "level", "risk", "power", "records", "published"),
-    [row for row in TABLE if row[0] is not records_for_hoeffding and row[4] < 2000],
+    [row for row in TABLE if row[0] is not records_for_hoeffding],
 )
 def test_the_planned_numbers_are_the_smallest_and_the_published_ones_have_nearly_the_same_chance(
-    search, level, risk, power, records, published
-):
-    assert exact_chance(search, *level, risk, records) >= power
-    assert all(exact_chance(search, *level, risk, n) < power for n in range(records - 2, records))
-    assert exact_chance(search, *level, risk, published) == pytest.approx(power, abs=0.0015)
-
-
-@pytest.mark.parametrize(
-    ("search", "level", "risk", "power", "records", "published"),
-    [row for row in TABLE if row[0] is records_for_frozen and row[4] > 2000],
-)
-def test_the_planned_numbers_are_those_of_the_exact_chance_at_large_sizes_too(
     search, level, risk, power, records, published
 ):
     assert (
@@ -122,27 +112,6 @@ def test_power_is_a_sum_over_every_outcome(n, coverage, risk, rho, alpha):
                 sequential += chance
     assert frozen_power(n, coverage, risk, rho, alpha) == pytest.approx(frozen, abs=1e-6)
     assert sequential_power(n, coverage, risk, rho, alpha) == pytest.approx(sequential, abs=1e-5)
-
-
-@pytest.mark.parametrize(("n", "power"), [(9900, 0.5), (22528, 0.9)])
-def test_the_interpolated_critical_counts_are_the_real_ones(n, power):
-    # the whole sum again, with the critical count of every admitted count found by itself
-    mean, deviation = n * 0.4125, math.sqrt(n * 0.4125 * 0.5875)
-    k = np.arange(math.floor(mean - 4 * deviation), math.ceil(mean + 4 * deviation))[::7].astype(float)
-    bet = bounds.planned_bet(mean, 0.08, -math.log(0.9 * 0.05))
-    low, high = np.zeros_like(k), np.ceil(k * 0.08)
-    while np.any(high - low > 1):
-        middle = np.floor((low + high) / 2)
-        fits = np.asarray(bounds.log_sequential_evidence(k, middle, 0.08, bet)) >= math.log(20.0)
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    weights = stats.norm.pdf((k - mean) / deviation)
-    direct = float((weights * stats.binom.cdf(low, k, 0.0697)).sum() / weights.sum())
-    assert direct == pytest.approx(power, abs=2e-3)
-    assert (
-        sequential_power(n, 0.4125, 0.0697, 0.08, 0.05)
-        >= power
-        > sequential_power(n - 1, 0.4125, 0.0697, 0.08, 0.05)
-    )
 
 
 def test_the_planned_number_of_records_is_the_smallest_that_reaches_the_power():
