@@ -314,7 +314,10 @@ def test_bets_on_groups_use_the_declared_cap_and_not_the_largest_group_that_came
     values, times = np.array([[-4 * 0.08 / 8, (1 - 3 * 0.08) / 8]]), np.array([[180.0, 20.0]])
     limit, _ = bounds.unit_excess_upper(values, times, np.array([250.0]), 0.08, 0.045, bet)
     assert table.excess_upper[0] == pytest.approx(limit[0] * 8 * 250 / 2000)
-    assert table.coverage_lower[0] < tally.admitted / 2000
+    stake = np.atleast_1d(bounds.planned_mean_bet(1 - 0.4 * 8 / 8, 250, -math.log(0.9 * 0.0025)))
+    shares, times = np.array([[4 / 8, 3 / 8, 0.0]]), np.array([[180.0, 20.0, 50.0]])
+    lower = bounds.unit_mean_lower(shares, times, np.array([250.0]), 0.0025, stake)
+    assert table.coverage_lower[0] == pytest.approx(lower[0] * 8 * 250 / 2000)
     with pytest.raises(InputError, match="group_cap"):
         evaluate([tally], [[0]], Requirements(0.08, 0.2, 0.2, 0.05, group_cap=3), plan, [0.01])
 
