@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,6 +321,22 @@ def test_bets_on_groups_use_the_declared_cap_and_not_the_largest_group_that_came
     assert table.coverage_lower[0] == pytest.approx(lower[0] * 8 * 250 / 2000)
     with pytest.raises(InputError, match="group_cap"):
         evaluate([tally], [[0]], Requirements(0.08, 0.2, 0.2, 0.05, group_cap=3), plan, [0.01])
+
+
+def test_a_statement_about_the_population_bets_with_the_declared_cap_and_the_planned_counts():
+    tally = grouped_tally(900, (3, 0, 0, 180), (2, 1, 0, 10), (0, 0, 0, 110))
+    asked = Requirements(0.08, 0.2, 0.2, 0.05, group_cap=4, planned_squares=(5.0,))
+    table = evaluate([tally], [[0]], asked).claims["frozen"]
+    stake = math.sqrt(2 * math.log(20) / (0.08 * 0.92 * 300 * 5.0 / 4**2))
+    evidence = 180 * math.log1p(stake * 3 * 0.08 / 4) + 10 * math.log1p(-stake * (1 - 2 * 0.08) / 4)
+    mean = -math.expm1((evidence - math.log(20)) / 190) / stake
+    assert table.feasible[0] == (evidence >= math.log(20))
+    assert table.risk_upper[0] == pytest.approx(0.08 + mean * 190 * 4 / (3 * 180 + 2 * 10))
+    # a stage in which less was admitted than planned does not get the stake that would suit it
+    realised = evaluate([tally], [[0]], Requirements(0.08, 0.2, 0.2, 0.05, group_cap=4)).claims["frozen"]
+    assert realised.risk_upper[0] != pytest.approx(table.risk_upper[0], abs=1e-3)
+    with pytest.raises(InputError, match="group_cap"):
+        evaluate([tally], [[0]], replace(asked, group_cap=2))
 
 
 def test_groups_of_one_and_a_cap_of_one_are_records():

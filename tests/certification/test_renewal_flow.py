@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.crashes import Killed, every_crash, forge, killed_at
 from tests.samples import files_of, replaced, world
+from vapo.certification import bounds
 from vapo.certification.flow import certify, prepare
 from vapo.certification.renewal import spent_delta
 from vapo.certification.replay import replay_stages
@@ -157,6 +159,29 @@ def test_an_extension_adds_its_counts_and_spends_nothing_more(tmp_path):
     assert body["status"] == "certified"
     assert verify_run(tmp_path / "run").ok
     assert replay_stages(tmp_path / "run").stages == 2
+
+
+def test_an_extension_keeps_the_bets_that_were_planned_before_the_first_look(tmp_path):
+    first(tmp_path, n=60, claim="sequential", rho=0.1, c_min=0.5)
+    body = renew(tmp_path, n=900, extend=True).body
+    row = pq.read_table(tmp_path / "run" / body["candidates"]).to_pylist()[0]
+    alpha = 0.9 * 0.05 * row["weight"]
+    bet = bounds.planned_bet(60 * row["planned_coverage"], 0.1, -math.log(0.9 * alpha))
+    limit = bounds.excess_upper(row["admitted"], row["harmful"], 960, 0.1, alpha, bet)
+    assert row["excess_upper"] == pytest.approx(float(limit), abs=1e-10)
+
+
+def test_a_buffer_that_grew_after_a_look_at_its_labels_says_nothing_under_claims_that_are_read_once(tmp_path):
+    first(tmp_path, n=60, claim="sequential", rho=0.1, c_min=0.5)
+    body = renew(tmp_path, n=900, extend=True).body
+    row = pq.read_table(tmp_path / "run" / body["candidates"]).to_pylist()[0]
+    assert body["void"] == ["hoeffding", "frozen"]
+    for claim in body["void"]:
+        assert set(body["bounds"][claim].values()) == {None}
+        assert not body["feasible"][claim]
+        assert {value for name, value in row.items() if name.startswith(f"{claim}.")} == {None}
+    assert body["feasible"]["sequential"]
+    assert None not in body["bounds"]["sequential"].values()
 
 
 def test_an_extension_keeps_the_sources_of_what_it_extends(tmp_path):

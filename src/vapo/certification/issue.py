@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,11 +254,11 @@ def _body(
     frozen = ledger.stage_events(EventKind.FROZEN, stage=stage.number)[0]
     joined = ledger.stage_events(EventKind.LABELS, stage=stage.number)[0]
     family = ledger.stage_events(EventKind.FAMILY, stage=stage.number)[0]
-    table = ledger.put_table(candidate_table(stage, verdict, tallies))
     chosen = {"index": shown, **stage.family.policies[shown].as_dict()}
     certified = verdict.selected is not None
     # A buffer that grew after a look at its labels says nothing under claims that are read once.
     void = () if stage.extends is None else ("hoeffding", "frozen")
+    table = ledger.put_table(candidate_table(stage, verdict, tallies, void))
     return {
         "status": "certified" if certified else "refused",
         "claim": verdict.deciding,
@@ -330,8 +330,8 @@ def _bounds(table: ClaimTable, shown: int, *, void: bool) -> Mapping[str, float 
     return {name: None if void else finite(getattr(table, name)[shown]) for name in names}
 
 
-def candidate_table(stage: Stage, verdict: Verdict, tallies: list[Tally]) -> pa.Table:
-    """One row a candidate: thresholds, counts, limits under every claim, and what failed under the deciding one."""
+def candidate_table(stage: Stage, verdict: Verdict, tallies: list[Tally], void: Sequence[str]) -> pa.Table:
+    """One row a candidate: thresholds, counts, limits by claim (null if `void`), and what failed under the deciding."""
     policies, deciding = stage.family.policies, verdict.claims[verdict.deciding]
     plain = [not policy.sign_specific for policy in policies]
     columns: dict[str, Any] = {"index": np.arange(len(policies))}
@@ -357,7 +357,11 @@ def candidate_table(stage: Stage, verdict: Verdict, tallies: list[Tally]) -> pa.
     for claim, table in verdict.claims.items():
         columns |= {f"{claim}.{name}": getattr(table, name) for name in limits}
         columns |= {f"{claim}.feasible": table.feasible, f"{claim}.failing": list(table.constraint)}
-    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+    for name in arrays:
+        if name.partition(".")[0] in void:
+            arrays[name] = pa.nulls(len(policies), arrays[name].type)
+    return pa.table(arrays)
 
 
 def decision_rows(
