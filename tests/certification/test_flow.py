@@ -556,6 +556,31 @@ def test_the_reach_is_claimed_only_where_it_holds(tmp_path):
     assert reach(tmp_path, grouped, truth, "uncapped") == ("population", "d")
 
 
+def test_a_population_of_groups_is_bet_on_with_a_stake_from_the_design_split(tmp_path):
+    table, labels = world(600, per_group=4)
+    design = world(300, prefix="d", seed=8, per_group=4)[0]
+    gate = Policy.plain(0.5, 0.5)
+    terms = {**TERMS, "design": design, "family": Family.of([gate]), "score": "signal:conf", "group_cap": 5}
+    body = certify(table, labels, out=tmp_path / "run", reach="population", **terms).body
+
+    def by_group(given):
+        records = Records.from_arrow(given)
+        admitted = decide(gate, records, records.signals["conf"]).admitted()
+        bad = np.array([labels.get(name, 0) for name in records.id.to_pylist()]) * records.y < 0
+        return [
+            np.bincount(records.group[part], minlength=records.groups) for part in (admitted, admitted & bad)
+        ]
+
+    (planned, _), (a, h) = by_group(design), by_group(table)
+    stake = np.sqrt(2 * np.log(20) / (0.15 * 0.85 * len(a) * np.mean(planned**2) / 5**2))
+    evidence = np.log1p(-stake * (h - 0.15 * a) / 5).sum()
+    used = np.count_nonzero(a)
+    limit = 0.15 - np.expm1((evidence - np.log(20)) / used) / stake * used * 5 / a.sum()
+    assert evidence > np.log(20)
+    assert body["status"] == "certified"
+    assert body["bounds"]["frozen"]["risk_upper"] == pytest.approx(limit, abs=1e-12)
+
+
 # Doing it again
 
 
