@@ -47,6 +47,8 @@ def test_delta_is_spread_over_the_declared_stages_and_read_from_the_log(tmp_path
     assert renew(tmp_path).body["delta"] == pytest.approx(0.02)
     body = renew(tmp_path, prefix="stage3").body
     assert body["stage"] == 3
+    radius = math.sqrt(math.log(3 * len(FAMILY) / 0.02) / (2 * 200))
+    assert body["bounds"]["hoeffding"]["radius"] == pytest.approx(radius)
     assert body["delta_spent"] == pytest.approx(0.06)
     assert spent_delta(Ledger.read(tmp_path / "run")) == pytest.approx(0.06)
     before = snapshot(tmp_path)
