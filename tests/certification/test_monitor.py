@@ -87,9 +87,10 @@ def test_after_a_long_good_spell_the_restarting_form_reacts():
     assert monitor.log_fresh_evidence >= monitor.log_threshold > monitor.log_evidence
 
 
-def test_the_alarm_comes_when_either_form_has_earned_its_half_of_delta_and_no_sooner():
+@pytest.mark.parametrize("seed", range(12))
+def test_the_alarm_comes_when_either_form_has_earned_its_half_of_delta_and_no_sooner(seed):
     monitor = Monitor(0.08, 0.05, block=8)
-    for harm in np.random.default_rng(6).random(300) < 0.25:
+    for harm in np.random.default_rng(seed).random(300) < 0.25:
         before = monitor.alarm
         monitor.update(True, bool(harm))
         enough = max(monitor.log_evidence, monitor.log_fresh_evidence) >= math.log(2 / 0.05)
