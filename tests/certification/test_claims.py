@@ -261,6 +261,22 @@ def test_skips_are_decided_before_the_labels():
     assert [skip.reason for skip in skips] == ["coverage", "skipped: too few admitted", "", ""]
 
 
+def test_groups_too_few_to_pass_whatever_their_labels_are_skipped_and_do_not_end_the_chain():
+    asked = Requirements(0.08, 0.0, 1.0, 0.05)
+    few, many = (
+        grouped_tally(800, (8, 0, 0, 6), (0, 0, 0, 94)),
+        grouped_tally(800, (4, 0, 0, 90), (0, 0, 0, 10)),
+    )
+    assert few.admitted > math.log(0.05) / math.log1p(-0.08)
+    assert frozen_group_test(few.units, 0.08, 0.05)[0] < math.log(20)
+    assert evaluate([few, many], [[0, 1]], asked).claims["frozen"].constraint == (
+        "skipped: too few admitted",
+        "",
+    )
+    harmful = grouped_tally(800, (8, 8, 0, 6), (0, 0, 0, 94))
+    assert frozen_skips([harmful, many], asked, [[0, 1]]) == frozen_skips([few, many], asked, [[0, 1]])
+
+
 def test_a_skip_is_no_failure_but_a_failure_ends_its_chain():
     rows = [Tally(1000, 300, 2, 500), Tally(1000, 400, 2, 0), Tally(1000, 500, 90, 0), Tally(1000, 600, 1, 0)]
     frozen = evaluate(rows, [[0, 1, 2, 3]], ASKED).claims["frozen"]
