@@ -232,6 +232,20 @@ def test_a_score_that_learns_needs_design_records(tmp_path):
     assert replay_stages(tmp_path / "apart").stages == 1
 
 
+def test_candidates_chains_and_planned_rates_come_from_the_design_split_alone(tmp_path):
+    design = world(300, prefix="d", seed=8)[0]
+    stages = []
+    for name, seed in (("one", 1), ("other", 2)):
+        table, labels = world(400, seed=seed)
+        certify(table, labels, out=tmp_path / name, design=design, score="rank-mean", **TERMS)
+        stages.append(Stage.load(Ledger.read(tmp_path / name)))
+    one, other = stages
+    assert one.family == other.family
+    assert one.score.as_dict() == other.score.as_dict()
+    for name in ("planned_coverage", "planned_calls", "planned_squares"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+
+
 def test_design_and_certification_that_overlap_are_refused(tmp_path):
     table, labels = world(300)
     with pytest.raises(InputError, match="share no id"):
