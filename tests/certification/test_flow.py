@@ -570,6 +570,19 @@ def test_the_reach_is_claimed_only_where_it_holds(tmp_path):
     assert reach(tmp_path, grouped, truth, "uncapped") == ("population", "d")
 
 
+def test_the_certificate_says_with_which_probability_a_statement_about_the_population_holds(tmp_path):
+    table, labels = world(1500)
+    design = world(300, prefix="d", seed=8)[0]
+    gate = Family.of([Policy.plain(0.3, 0.6, 0.5, budget=9)])
+    for name, said in (("stage", "0.95"), ("population", "0.9")):
+        terms = {**TERMS, "reach": name, "design": design, "family": gate, "score": "signal:conf"}
+        certificate = certify(table, labels, out=tmp_path / name, **terms)
+        assert certificate.certified
+        assert certificate.body["reach"] == name
+        # With a budget the share of appeals is an interval of its own, at the same level as the limit.
+        assert f"with probability at least {said} at most" in str(certificate)
+
+
 def test_a_population_of_groups_is_bet_on_with_a_stake_from_the_design_split(tmp_path):
     table, labels = world(600, per_group=4)
     design = world(300, prefix="d", seed=8, per_group=4)[0]

@@ -72,9 +72,12 @@ class Certificate:
                 f"{counts['harmful']} harmful of {counts['admitted']} admitted, coverage {coverage:.3f}."
             )
         # Read as a statement about the population, the limit is wider by what the reach costs.
-        risk = body["bounds"][claim]["risk_upper"] + (body["reach_detail"]["extra_width"] or 0.0)
+        reach = body["reach_detail"]
+        risk = body["bounds"][claim]["risk_upper"] + (reach["extra_width"] or 0.0)
+        # The width of case c is an interval of its own, which can be wrong too.
+        wrong = 2 * delta if reach["case"] == "c" else delta
         return (
-            f"CERTIFIED ({claim}, reach {body['reach']}): with probability at least {1 - delta:g} "
+            f"CERTIFIED ({claim}, reach {body['reach']}): with probability at least {1 - wrong:g} "
             f"at most {risk:.4f} of what policy {body['selected']['index']} admits is harmful (allowed {rho:g}); "
             f"coverage {coverage:.3f}, {counts['harmful']} harmful of {counts['admitted']} admitted in "
             f"{counts['n']} records."
