@@ -568,6 +568,10 @@ def test_the_reach_is_claimed_only_where_it_holds(tmp_path):
     alone, truth = world(600, window=None)
     assert reach(tmp_path, alone, truth, "one budget", appealing) == ("stage", "stage")
     assert reach(tmp_path, grouped, truth, "uncapped") == ("population", "d")
+    # That every group of this stage happens to have one admitted record does not bind the next group.
+    pairs, truth = world(600, per_group=2, window=None)
+    by_chance = replaced(pairs, **{"signal.conf": pa.array([0.9, 0.1] * 300)})
+    assert reach(tmp_path, by_chance, truth, "by chance", score="signal:conf") == ("stage", "stage")
 
 
 def test_the_certificate_says_with_which_probability_a_statement_about_the_population_holds(tmp_path):
