@@ -67,6 +67,7 @@ def test_weights_are_kept_and_belong_to_what_the_digest_covers(tmp_path):
     assert plain.digest != weighted.digest
     assert "weights" not in plain.as_dict()
     assert Family.from_dict(weighted.as_dict()) == weighted
+    assert Family.of(weighted.policies, weights=np.array([0.75, 0.2])).digest == weighted.digest
 
 
 def test_a_budget_stands_in_only_where_the_file_names_none(tmp_path):

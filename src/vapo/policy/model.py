@@ -198,7 +198,7 @@ class Family:
         if chains is None:
             by_threshold = sorted(range(len(policies)), key=lambda i: policies[i].selectivity, reverse=True)
             chains = [by_threshold] if policies else []
-        shares = None if weights is None else tuple(weights)
+        shares = None if weights is None else tuple(float(weight) for weight in weights)
         return cls(tuple(policies), tuple(tuple(chain) for chain in chains), rule, shares)
 
     @property
