@@ -163,6 +163,14 @@ def test_an_extension_adds_its_counts_and_spends_nothing_more(tmp_path):
     assert replay_stages(tmp_path / "run").stages == 2
 
 
+def test_an_extension_takes_no_share_from_the_stages_that_follow(tmp_path):
+    one = first(tmp_path, n=60, claim="sequential", rho=0.1, c_min=0.5, stages="open")
+    assert renew(tmp_path, n=100, extend=True).body["delta"] == one.body["delta"]
+    body = renew(tmp_path, prefix="stage3").body
+    assert body["delta"] == pytest.approx(0.05 * 6 / (math.pi * 2) ** 2)
+    assert body["delta_spent"] == pytest.approx(0.05 * 6 / math.pi**2 * (1 + 1 / 4))
+
+
 def test_an_extension_keeps_the_bets_that_were_planned_before_the_first_look(tmp_path):
     first(tmp_path, n=60, claim="sequential", rho=0.1, c_min=0.5)
     body = renew(tmp_path, n=900, extend=True).body
