@@ -323,17 +323,17 @@ def test_a_refusal_names_the_candidate_that_came_closest():
 def test_bets_on_groups_use_the_declared_cap_and_not_the_largest_group_that_came():
     tally = grouped_tally(2000, (4, 0, 0, 180), (3, 1, 0, 20), (0, 0, 1, 50))
     plan = np.array([0.4])
-    asked = Requirements(0.08, 0.2, 0.2, 0.05, "sequential", group_cap=8)
+    asked = Requirements(0.08, 0.2, 0.2, 0.05, "sequential", group_cap=10)
     table = evaluate([tally], [[0]], asked, plan, [0.01]).claims["sequential"]
     assert table.unit == "group"
-    bet = np.atleast_1d(bounds.planned_bet(2000 * 0.4 / 8, 0.08, -math.log(0.9 * 0.045)))
-    values, times = np.array([[-4 * 0.08 / 8, (1 - 3 * 0.08) / 8]]), np.array([[180.0, 20.0]])
+    bet = np.atleast_1d(bounds.planned_bet(2000 * 0.4 / 10, 0.08, -math.log(0.9 * 0.045)))
+    values, times = np.array([[-4 * 0.08 / 10, (1 - 3 * 0.08) / 10]]), np.array([[180.0, 20.0]])
     limit, _ = bounds.unit_excess_upper(values, times, np.array([250.0]), 0.08, 0.045, bet)
-    assert table.excess_upper[0] == pytest.approx(limit[0] * 8 * 250 / 2000)
-    stake = np.atleast_1d(bounds.planned_mean_bet(1 - 0.4 * 8 / 8, 250, -math.log(0.9 * 0.0025)))
-    shares, times = np.array([[4 / 8, 3 / 8, 0.0]]), np.array([[180.0, 20.0, 50.0]])
+    assert table.excess_upper[0] == pytest.approx(limit[0] * 10 * 250 / 2000)
+    stake = np.atleast_1d(bounds.planned_mean_bet(1 - 0.4 * 8 / 10, 250, -math.log(0.9 * 0.0025)))
+    shares, times = np.array([[4 / 10, 3 / 10, 0.0]]), np.array([[180.0, 20.0, 50.0]])
     lower = bounds.unit_mean_lower(shares, times, np.array([250.0]), 0.0025, stake)
-    assert table.coverage_lower[0] == pytest.approx(lower[0] * 8 * 250 / 2000)
+    assert table.coverage_lower[0] == pytest.approx(lower[0] * 10 * 250 / 2000)
     with pytest.raises(InputError, match="group_cap"):
         evaluate([tally], [[0]], Requirements(0.08, 0.2, 0.2, 0.05, group_cap=3), plan, [0.01])
 

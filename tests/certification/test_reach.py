@@ -18,6 +18,11 @@ def test_independent_records_have_a_design_effect_of_one_and_copies_their_number
     assert design_effect(a, 8 * (rng.random(a.size) < 0.1)) == pytest.approx(8.0, abs=0.2)
 
 
+def test_the_design_effect_of_few_units_is_that_of_a_ratio_with_one_degree_less():
+    # rate 2 / 8; deviations -1/2, 1/2 and 0; three units
+    assert design_effect([2, 2, 4], [0, 1, 1]) == pytest.approx(3 / 2 * (1 / 4 + 1 / 4) / (1 / 4 * 3 / 4 * 8))
+
+
 def test_without_any_harm_the_worst_dependence_is_assumed():
     assert design_effect([8, 8, 4], [0, 0, 0]) == pytest.approx((64 + 64 + 16) / 20)
 
