@@ -1,8 +1,9 @@
 """The conformance suite of must-fail runs: every case has a name and is damage of its own kind.
 
-Three hands do damage. A **vandal** changes files and leaves the rest alone. A **forger** can write to the folder and
-makes the chain anew; the reader knows the run's key and a checkpoint. The **author** can sign as well, and lies in one
-thing only; the reader knows the key alone.
+Four hands do damage. A **vandal** changes files and leaves the rest alone. A **forger** can write to the folder and
+makes the chain anew; the reader knows the run's key and a checkpoint. An **impostor** does so with a key of their own;
+the reader knows the run's key alone. The **author** can sign as well, and lies in one thing only; the reader knows the
+key alone.
 """
 
 from __future__ import annotations
@@ -11,15 +12,31 @@ import copy
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.ledger.forging import Body, Files, authored, body, chained, events_of, note, with_segment
+from tests.ledger.forging import (
+    Body,
+    Files,
+    authored,
+    body,
+    chained,
+    events_of,
+    note,
+    put,
+    replaced,
+    with_segment,
+)
 from tests.ledger.small import KEY, OTHER
+from vapo._internal.keyed import canonical_json, sha256_hex
+from vapo.ledger.envelope import IN_TOTO, Envelope, EnvelopeSignature
+from vapo.ledger.keys import SigningKey
+from vapo.ledger.note import Note, NoteSignature, cosign
 
-VANDAL, FORGER, AUTHOR = "vandal", "forger", "author"
+VANDAL, FORGER, IMPOSTOR, AUTHOR = "vandal", "forger", "impostor", "author"
 
 
 class Case(NamedTuple):
@@ -34,11 +51,15 @@ def all_cases(files: Files) -> Iterator[Case]:
     """Every named case."""
     yield from vandalised_files(files)
     yield from vandalised_log(files)
+    yield from vandalised_notes(files)
+    yield from respelled_log(files)
     yield from forged_log(files)
     yield from forged_records(files)
     yield from forged_bodies(files)
+    yield from forged_signatures(files)
     yield from lies_in_the_log(files)
     yield from lies_in_the_certificate(files)
+    yield from respelled_certificates(files)
 
 
 def role(files: Files, name: str) -> str:
@@ -105,6 +126,85 @@ def vandalised_log(files: Files) -> Iterator[Case]:
         }.items():
             found = [*lines[:at], hurt, *lines[at + 1 :]]
             yield Case(f"log: event {at} {change}", VANDAL, {**files, "log.jsonl": b"".join(found)})
+
+
+def vandalised_notes(files: Files) -> Iterator[Case]:
+    """The signed checkpoint with more or other signatures, or of another text that the same key has signed."""
+    sound = files["checkpoint.note"]
+    found = Note.parse(sound)
+    (line,) = found.signatures
+    lines, size = found.text.split("\n"), int(found.text.split("\n")[1])
+
+    def alone(key_id: bytes, signature: bytes) -> bytes:
+        return Note(found.text, (NoteSignature(line.name, key_id, signature),)).data
+
+    def says(at: int, text: str) -> bytes:
+        return Note("\n".join([*lines[:at], text, *lines[at + 1 :]])).sign(KEY).data
+
+    large = int.from_bytes(line.signature[32:], "little") + 2**252 + 27742317777372353535851937790883648493
+    witnessed = cosign(sound, OTHER, log_keys=[KEY.verifier], time=1, previous=None)
+    for name, data in {
+        "its signature twice": Note(found.text, (line, line)).data,
+        "another key's signature behind its own": found.sign(OTHER).data,
+        "another key's signature before its own": Note(found.text).sign(OTHER).sign(KEY).data,
+        "a witness's signature behind its own": witnessed,
+        "its key's signature as a witness": alone(KEY.witness.key_id, bytes(8) + line.signature),
+        "an unreduced signature": alone(line.key_id, line.signature[:32] + large.to_bytes(32, "little")),
+        "its key under another name": Note(found.text)
+        .sign(SigningKey.from_seed("a.name", bytes([7]) * 32))
+        .data,
+        "one event less": says(1, str(size - 1)),
+        "one event more": says(1, str(size + 1)),
+        "a zero before its size": says(1, f"0{size}"),
+        "another run's name": says(0, lines[0][:-1] + ("0" if lines[0][-1] != "0" else "1")),
+        "an empty line at its end": sound + b"\n",
+        "carriage returns": sound.replace(b"\n", b"\r\n"),
+        "a hyphen for its dash": sound.replace("\N{EM DASH}".encode(), b"-"),
+        "a line more that is signed too": Note(f"{found.text}more\n").sign(KEY).data,
+    }.items():
+        yield Case(f"checkpoint.note: {name}", VANDAL, {**files, "checkpoint.note": data})
+
+
+def respelled_log(files: Files) -> Iterator[Case]:
+    """A line that says the same in other bytes, the chain made anew around it."""
+    first = files["log.jsonl"].splitlines()[0]
+    spellings = {
+        "a letter as an escape": first.replace(b'"kind"', b'"\\u006bind"'),
+        "a solidus escaped": first.replace(b'"body":{', b'"body":{"\\/":0,', 1),
+        "1.0 for 1": first.replace(b'"format":1', b'"format":1.0'),
+        "1e0 for 1": first.replace(b'"format":1', b'"format":1e0'),
+        "a zero behind a fraction": first.replace(b'"rho":0.3', b'"rho":0.30'),
+        "a fraction with an exponent": first.replace(b'"rho":0.3', b'"rho":3e-1'),
+        "a negative zero": first.replace(b'"seq":0', b'"seq":-0'),
+        "a truth for a number": first.replace(b'"seq":0', b'"seq":false'),
+        "a number for a number twice": first.replace(b'"rho":0.3', b'"rho":0.3,"rho":0.3'),
+        "the same keys in another order": _reversed(first),
+        "a tab": first.replace(b":", b":\t", 1),
+        "a line separator of Unicode": first.replace(b"{", "{\u2028".encode(), 1),
+        "a byte order mark": b"\xef\xbb\xbf" + first,
+        "a NUL behind it": first + b"\0",
+        "an overlong letter": first.replace(b'"format"', b'"form\xc1\xa1t"'),
+        "half of a surrogate pair": first.replace(b'"body":{', b'"body":{"\\ud800":0,', 1),
+        "not a number": first.replace(b'"rho":0.3', b'"rho":NaN'),
+        "infinity": first.replace(b'"rho":0.3', b'"rho":Infinity'),
+        "a number that no double holds": first.replace(b'"format":1', b'"format":1152921504606846977'),
+        "seventy levels": first.replace(b'"body":{', b'"body":{"":' + b"[" * 70 + b"]" * 70 + b",", 1),
+    }
+    for name, line in spellings.items():
+        assert line != first, name
+        yield Case(f"respelled: {name}", VANDAL, _with_first_line(files, line))
+
+
+def _reversed(line: bytes) -> bytes:
+    return json.dumps(dict(reversed(json.loads(line).items())), separators=(",", ":")).encode()
+
+
+def _with_first_line(files: Files, first: bytes) -> Files:
+    lines = [first]
+    for line in files["log.jsonl"].splitlines()[1:]:
+        lines.append(canonical_json({**json.loads(line), "prev": sha256_hex(lines[-1])}))
+    mark = canonical_json({"events": len(lines), "head": sha256_hex(lines[-1])})
+    return {**files, "log.jsonl": b"".join(line + b"\n" for line in lines), "checkpoint.json": mark}
 
 
 def forged_log(files: Files) -> Iterator[Case]:
@@ -181,6 +281,76 @@ def forged_bodies(files: Files) -> Iterator[Case]:
     unsigned = chained(files, events)
     del unsigned["checkpoint.note"]
     yield Case("the signer struck from the log, and the note removed", FORGER, unsigned)
+
+
+def forged_signatures(files: Files) -> Iterator[Case]:
+    """The true certificate in another history, which its signer did not sign."""
+    old = body(events_of(files), "certificate.issued")["envelope"]["sha256"]
+    sound = Envelope.parse(files[f"segments/{old}.json"])
+    both, theirs = sound.sign(OTHER), Envelope(IN_TOTO, sound.payload).sign(OTHER)
+    twice = replace(sound, signatures=sound.signatures * 2)
+    swapped = replace(both, signatures=both.signatures[::-1])
+    renamed = replace(sound, signatures=(replace(sound.signatures[0], keyid=OTHER.fingerprint),))
+    other = OTHER.verifier.text
+    for name, envelope, signer in (
+        ("no signer, and its signature kept", sound, None),
+        ("no signer, and its signature gone", replace(sound, signatures=()), None),
+        ("the signer another, and both signatures", both, other),
+        ("the signer another, and both signatures in the other order", swapped, other),
+        ("the signer another, and only the other's signature", theirs, other),
+        ("the signer another, and the first one's signature under its name", renamed, other),
+        ("the signer the same, and both signatures", both, KEY.verifier.text),
+        (
+            "the signer the same, and its signature twice",
+            replace(sound, signatures=sound.signatures * 2),
+            KEY.verifier.text,
+        ),
+        ("the signer the same, as one who cosigns", sound, KEY.witness.text),
+    ):
+        found, events = dict(files), events_of(files)
+        body(events, "spotcheck.joined")["picked"] = True
+        del found[f"segments/{old}.json"], found["checkpoint.note"]
+        ref = put(found, envelope.data, "json")
+        found["certificate.json"] = envelope.data
+        body(events, "certificate.issued")["signer"] = signer
+        made = chained(found, replaced(events, old, ref["sha256"]))
+        if signer is not None:
+            made["checkpoint.note"] = note(made, OTHER)
+        yield Case(f"another history: {name}", IMPOSTOR, made)
+
+
+def respelled_certificates(files: Files) -> Iterator[Case]:
+    """The certificate in other bytes, or with more in its envelope, signed by its author."""
+    old = body(events_of(files), "certificate.issued")["envelope"]["sha256"]
+    sound = Envelope.parse(files[f"segments/{old}.json"])
+    statement = json.loads(sound.payload)
+    subjects = statement["subject"]
+    payloads = {
+        "with white space": sound.payload.replace(b":", b": ", 1),
+        "with its keys in another order": _reversed(sound.payload),
+        "with a key twice": sound.payload.replace(b"{", b'{"_type":"another",', 1),
+        "of another predicate": canonical_json({**statement, "predicateType": "urn:another"}),
+        "of another type": canonical_json({**statement, "_type": "https://in-toto.io/Statement/v0.1"}),
+        "with its subjects in another order": canonical_json({**statement, "subject": subjects[::-1]}),
+        "with a subject more": canonical_json(
+            {**statement, "subject": [*subjects, {**subjects[0], "name": "more"}]}
+        ),
+    }
+    envelopes = {name: Envelope(IN_TOTO, payload).sign(KEY) for name, payload in payloads.items()}
+    for kind in ("text/plain", IN_TOTO.upper(), f"{IN_TOTO}; charset=utf-8"):
+        envelopes[f"as {kind}"] = Envelope(kind, sound.payload).sign(KEY)
+    envelopes["that another key has signed too"] = sound.sign(OTHER)
+    stranger = EnvelopeSignature("0" * 64, bytes(64))
+    envelopes["with a signature of nobody"] = replace(sound, signatures=(*sound.signatures, stranger))
+    spelled = {name: envelope.data for name, envelope in envelopes.items()}
+    spelled["in an envelope with white space"] = sound.data.replace(b":", b": ", 1)
+    spelled["in an envelope with a newline"] = sound.data + b"\n"
+    for name, data in spelled.items():
+        found = {n: d for n, d in files.items() if n != f"segments/{old}.json"}
+        ref = put(found, data, "json")
+        found["certificate.json"] = data
+        made = chained(found, replaced(events_of(files), old, ref["sha256"]))
+        yield Case(f"a certificate {name}", AUTHOR, {**made, "checkpoint.note": note(made, KEY)})
 
 
 def _lie(path: str, value: Any) -> Callable[[Body], None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ledger.damages import AUTHOR, FORGER, VANDAL, all_cases
+from tests.ledger.damages import AUTHOR, FORGER, IMPOSTOR, VANDAL, all_cases
 from tests.ledger.forging import read_files, write_files
 from tests.ledger.small import KEY, small_run
 from vapo.errors import VapoError
@@ -104,7 +104,12 @@ def test_every_named_case_must_fail_under_both(small, tmp_path, full_size):
             continue
         seen.add(key)
         place = laid_out(case.files, tmp_path / "run")
-        known_to_reader = {VANDAL: (None, False), FORGER: (known, True), AUTHOR: (None, True)}[case.hand]
+        known_to_reader = {
+            VANDAL: (None, False),
+            FORGER: (known, True),
+            IMPOSTOR: (None, True),
+            AUTHOR: (None, True),
+        }[case.hand]
         first, second = verdicts(place, known_to_reader[0], key=known_to_reader[1])
         assert second is not None, case.name
         # What an author signs is sound as bytes; that it does not follow is for the arithmetic, or for replay.

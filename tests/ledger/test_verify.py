@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ import pytest
 
 from tests.crashes import drop, forge, store
 from vapo._internal.keyed import canonical_json
-from vapo.ledger import verify_run
+from vapo.ledger import Ledger, verify_run
 from vapo.ledger.log import GENESIS
 
 
@@ -95,6 +96,14 @@ def test_a_link_in_place_of_a_file_is_found(certified_copy, tmp_path):
         found(certified_copy)
         path.unlink()
         path.write_bytes(data)
+
+
+def test_a_pipe_in_place_of_telemetry_is_found_and_holds_no_writer_up(certified_copy):
+    os.mkfifo(certified_copy / "telemetry.jsonl")
+    (finding,) = found(certified_copy)
+    assert finding.where == "telemetry.jsonl"
+    with Ledger.write(certified_copy) as ledger:
+        ledger.telemetry(seconds=1.5)
 
 
 def test_telemetry_is_outside_of_it_all(certified_copy):

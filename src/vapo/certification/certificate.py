@@ -11,13 +11,11 @@ from typing import Any
 from vapo._internal.keyed import canonical_json
 from vapo.errors import InputError, IntegrityError
 from vapo.ledger import Ledger
-from vapo.ledger.envelope import IN_TOTO, Envelope, Statement
+from vapo.ledger.envelope import CERTIFICATE_TYPE, IN_TOTO, Envelope, Statement
 from vapo.ledger.keys import VerifierKey
 from vapo.policy import Policy
 
-__all__ = ["PREDICATE_TYPE", "Certificate", "finite", "open_certificate"]
-
-PREDICATE_TYPE = "urn:audit-first-vapo:certificate:v1"
+__all__ = ["Certificate", "finite", "open_certificate"]
 
 
 def finite(value: float) -> float | None:
@@ -107,7 +105,7 @@ class Certificate:
     def statement(self) -> Statement:
         """The certificate as an in-toto Statement about the frozen trace and the labels."""
         subjects = {"trace": self.body["trace_root"], "labels": self.body["labels_digest"]}
-        return Statement(subjects, PREDICATE_TYPE, self.body)
+        return Statement(subjects, CERTIFICATE_TYPE, self.body)
 
 
 def open_certificate(data: bytes, keys: Collection[VerifierKey] = ()) -> Certificate:
@@ -123,7 +121,7 @@ def open_certificate(data: bytes, keys: Collection[VerifierKey] = ()) -> Certifi
     envelope = Envelope.parse(data, payload_type=IN_TOTO, where="certificate.json")
     if keys:
         envelope.verify(list(keys), where="certificate.json")
-    statement = Statement.parse(envelope.payload, predicate_type=PREDICATE_TYPE, where="certificate.json")
+    statement = Statement.parse(envelope.payload, predicate_type=CERTIFICATE_TYPE, where="certificate.json")
     certificate = Certificate(statement.predicate)
     try:
         # Whoever signed it, or nobody, can have put anything there; what is read of it later is read once here.

@@ -170,10 +170,9 @@ class Disk:
 
     def note(self, name: str, data: bytes) -> None:
         """Append to a file that may be lost, and is when the medium is full."""
-        with (
-            suppress(OSError),
-            self._opened(self.root / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as handle,
-        ):
+        # Without waiting, so that a pipe in the file's place cannot hold the writer up.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+        with suppress(OSError), self._opened(self.root / name, flags) as handle:
             self._write_all(handle, data)
 
     def truncate(self, name: str, size: int) -> None:

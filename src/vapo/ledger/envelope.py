@@ -19,6 +19,7 @@ from vapo.errors import InputError, IntegrityError
 from vapo.ledger.keys import SigningKey, VerifierKey, verify_ed25519
 
 __all__ = [
+    "CERTIFICATE_TYPE",
     "IN_TOTO",
     "MOST_ENVELOPE",
     "STATEMENT_TYPE",
@@ -32,6 +33,8 @@ __all__ = [
 IN_TOTO = "application/vnd.in-toto+json"
 """Payload type of a Statement."""
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+CERTIFICATE_TYPE = "urn:audit-first-vapo:certificate:v1"
+"""Predicate type of a certificate."""
 MOST_ENVELOPE = 1 << 22
 """Bytes of the longest envelope that is read."""
 _MOST_SIGNATURES = 100

@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vapo._internal.keyed import canonical_json, sha256_hex
+from vapo._internal.keyed import sha256_hex
 from vapo.errors import IntegrityError, VapoError
 from vapo.ledger.checkpoints import NOTE, SIGNER, check_growth, checkpoint_of, last_signed
 from vapo.ledger.disk import Disk
-from vapo.ledger.envelope import IN_TOTO, Envelope, Statement
-from vapo.ledger.keys import VerifierKey
+from vapo.ledger.envelope import CERTIFICATE_TYPE, IN_TOTO, Envelope, Statement
+from vapo.ledger.keys import SIGNS, VerifierKey
 from vapo.ledger.log import Event, EventKind, check_mark, mark, merkle_root, parse_log
 from vapo.ledger.note import Checkpoint, Note, run_origin
 from vapo.ledger.run import CERTIFICATE, CHECKPOINT, LOG, TELEMETRY, referenced
@@ -242,25 +242,33 @@ def _certificates(view: _View) -> Iterator[Finding]:
             continue  # found among the files already
         joined = [e for e in view.events[: event.seq] if e.kind is EventKind.LABELS][-1]
         try:
+            keys = [] if event.body[SIGNER] is None else [VerifierKey.parse(event.body[SIGNER])]
             envelope = Envelope.parse(data, payload_type=IN_TOTO, where=name)
-            statement = Statement.parse(envelope.payload, where=name)
-            if event.body[SIGNER] is not None:
-                envelope.verify([VerifierKey.parse(event.body[SIGNER])], where=name)
+            statement = Statement.parse(envelope.payload, predicate_type=CERTIFICATE_TYPE, where=name)
+            if keys:
+                envelope.verify(keys, where=name)
         except VapoError as error:
             yield Finding(name, str(error).removeprefix(f"{name}: "), _FORGED)
             continue
         said, subjects = statement.predicate, statement.subjects
         wanted = {"trace": joined.body["trace_root"], "labels": joined.body["labels"]["sha256"]}
-        status = "certified" if event.kind is EventKind.ISSUED else "refused"
         wrong = []
-        if envelope.data != data or canonical_json(dict(said)) not in envelope.payload:
+        # With a signature beside the signer's, a trusted key's would vouch for a log that another key has signed.
+        signers = [(key.fingerprint, key.kind) for key in keys]
+        if [(one.keyid, SIGNS) for one in envelope.signatures] != signers:
+            wrong.append("is not signed by the signer that its event names, and by nobody else")
+        if envelope.data != data or statement.payload != envelope.payload:
             wrong.append("is not in canonical form")
-        if dict(subjects) != wanted or said.get("trace_root") != wanted["trace"]:
+        roots = (said.get("trace_root"), said.get("labels_digest"))
+        if list(subjects.items()) != list(wanted.items()) or roots != tuple(wanted.values()):
             wrong.append("is about another trace or other labels than those joined before it")
+        status = "certified" if event.kind is EventKind.ISSUED else "refused"
         if not said.get("status") == event.body["status"] == status:
             wrong.append(f"does not say '{status}' as its event does")
         if said.get("selected") != event.body["selected"]:
             wrong.append("names another policy than its event")
+        if said.get("candidates_segment") != event.body["candidates"]:
+            wrong.append("names another table of candidates than its event")
         for what in wrong:
             yield Finding(name, f"the certificate of event {event.seq} {what}", _FORGED)
 
@@ -329,6 +337,8 @@ def _strangers(view: _View) -> Iterator[Finding]:
             yield Finding(name, "does not belong to the run: no event refers to it", means)
         elif (disk.root / name).is_symlink():
             yield Finding(name, "a symbolic link, whose target can change unseen", means)
+        elif not disk.exists(name):
+            yield Finding(name, "not a file but a pipe or the like", means)
     for path in sorted(disk.root.rglob("*")):
         if path.is_dir() and (
             path.is_symlink() or (path != disk.root / "segments" and not any(path.iterdir()))
