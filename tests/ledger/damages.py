@@ -302,7 +302,7 @@ def forged_signatures(files: Files) -> Iterator[Case]:
         ("the signer the same, and both signatures", both, KEY.verifier.text),
         (
             "the signer the same, and its signature twice",
-            replace(sound, signatures=sound.signatures * 2),
+            twice,
             KEY.verifier.text,
         ),
         ("the signer the same, as one who cosigns", sound, KEY.witness.text),
