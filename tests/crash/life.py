@@ -160,15 +160,15 @@ def installed(system: Any) -> Iterator[None]:
 
 
 @contextmanager
-def acknowledged(lines: list[bytes] | None = None) -> Iterator[list[bytes]]:
-    """The lines of all new events that `commit` returned, in order."""
+def acknowledged(lines: list[bytes] | None = None, *, redone: bool = False) -> Iterator[list[bytes]]:
+    """The lines of all new events that `commit` returned, in order; or of all that it returned, redone ones too."""
     lines = [] if lines is None else lines
     commit = Ledger.commit
 
     def noted(self: Ledger, *given: Any) -> Any:
-        redone = self.redoing
+        new = not self.redoing
         event = commit(self, *given)
-        if not redone:
+        if new or redone:
             lines.append(event.line)
         return event
 

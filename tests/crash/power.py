@@ -96,6 +96,7 @@ class Film(System):
         root: A folder that exists and is empty, or holds what is on the medium already.
         outside: Tells what the world outside knows at a moment.
         wanted: Which calls to keep a picture of; all by default.
+        before: The moment at which the process before was killed: what it had not flushed is there and not flushed.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Film(System):
         root: Path,
         outside: Callable[[], tuple[int, str]] = lambda: (0, ""),
         wanted: Callable[[int], bool] = lambda number: True,
+        before: Moment | None = None,
     ) -> None:
         self.root, self.outside, self.wanted = root, outside, wanted
         self.calls: list[str] = []
@@ -112,6 +114,10 @@ class Film(System):
         self._medium: dict[str, MappingProxyType[str, int]] = {}
         self._written: dict[int, bytes] = {}
         self._flushed: dict[int, bytes] = {}
+        if before is not None:
+            self._names, self._medium = dict(before.names), dict(before.flushed_names)
+            self._written, self._flushed = dict(before.written), dict(before.flushed)
+            return
         for path in sorted(root.rglob("*")):
             self._names[self._name(path)] = _FOLDER if path.is_dir() else len(self._written)
             if path.is_file():

@@ -45,10 +45,10 @@ class Life:
         return self.lines[: moment.outside[0]]
 
 
-def filmed(folder: Path, film_of=Film, *, keyed: bool = True, **how) -> Life:
+def filmed(folder: Path, film_of=Film, *, keyed: bool = True, redone: bool = False, **how) -> Life:
     root, book = folder / "medium", folder / "book"
     root.mkdir(parents=True, exist_ok=True)
-    with acknowledged() as lines:
+    with acknowledged(redone=redone) as lines:
         film = film_of(root, lambda: (len(lines), book_of(book)), **how)
         live(root / "run", book, film, keyed=keyed)
     return Life(film, lines, dict(files_of(root / "run")), book_of(book))
@@ -143,6 +143,29 @@ def test_a_crash_while_a_crash_is_being_mended_is_mended_too(whole, tmp_path, fu
         assert not gone, f"{moment}, then {second}, {pull}: {gone}"
         run = resumed(life, second, pull, number, tmp_path / f"{number}-second")
         assert files_of(run) == life.files, f"{moment}, then {second}, {pull}"
+
+
+@pytest.mark.parametrize("unflushed", ["log.jsonl", "segments", "run", ""])
+def test_a_power_cut_after_a_kill_takes_nothing_that_the_second_process_went_by(
+    whole, tmp_path, full_size, unflushed
+):
+    # What a killed process had written and not flushed is seen by the next one, and is not on the medium yet.
+    life, _ = whole
+    moments = [moment for moment in life.film.moments if moment.what == f"fsync {unflushed}"]
+    assert moments
+    for number, moment in enumerate(some(moments, full_size, 4)):
+        folder = tmp_path / str(number)
+        lay(moment.left("kept"), folder / "medium")
+        (folder / "book").write_text(moment.outside[1], encoding="utf-8")
+        again = filmed(folder, redone=True, before=moment)
+        assert again.files == life.files
+        for second in again.film.moments:
+            known = max(
+                [moment.outside[0], *(life.lines.index(line) + 1 for line in again.knew(second)[-1:])]
+            )
+            for pull in ("lost", "mixed"):
+                gone = absent(second.left(pull, number), life.lines[:known])
+                assert not gone, f"{moment}, then {second}, {pull}: {gone}"
 
 
 def test_a_secondary_without_keys_is_never_paid_twice_and_what_was_in_flight_is_lost(tmp_path, full_size):

@@ -14,6 +14,7 @@ from tests.samples import files_of
 from vapo.errors import InputError, IntegrityError, LedgerLockedError, ProtocolError, StorageError
 from vapo.ledger import EventKind, Ledger, segments, verify_run
 from vapo.ledger.disk import Disk, System
+from vapo.ledger.log import mark
 from vapo.ledger.segments import encode_table
 
 K = EventKind
@@ -312,6 +313,52 @@ def test_a_writer_that_does_not_know_what_it_wrote_writes_no_more(tmp_path, call
     assert verify_run(tmp_path / "run").ok
 
 
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_a_mark_that_is_behind_after_a_power_cut_is_mended_and_one_that_is_gone_is_refused(tmp_path, behind):
+    work(tmp_path / "run")
+    sound, path = files_of(tmp_path / "run"), tmp_path / "run" / "checkpoint.json"
+    events = Ledger.read(tmp_path / "run").events
+    path.write_bytes(mark(events[:-behind]))
+    assert verify_run(tmp_path / "run").findings[0].where == "checkpoint.json"
+    Ledger.write(tmp_path / "run").close()
+    assert files_of(tmp_path / "run") == sound
+    path.unlink()
+    with pytest.raises(IntegrityError, match="missing"):
+        Ledger.write(tmp_path / "run")
+    path.write_bytes(mark([*events, events[-1]]))
+    with pytest.raises(IntegrityError, match="are gone"):
+        Ledger.write(tmp_path / "run")
+
+
+def test_segments_of_one_event_are_flushed_once_and_before_it(tmp_path):
+    calls = []
+
+    class Counting(System):
+        def open(self, path, flags):
+            handle = super().open(path, flags)
+            self.names = {**getattr(self, "names", {}), handle: path.name}
+            return handle
+
+        def fsync(self, handle):
+            calls.append(self.names[handle].split("-")[0])
+
+    with Ledger.write(tmp_path / "run", disk=Disk(tmp_path / "run", Counting())) as ledger:
+        ledger.commit(K.PROTOCOL, {"first": ledger.put_json({})})
+        calls.clear()
+        refs = [ledger.put_json({"n": number}) for number in range(3)]
+        ledger.commit(K.FAMILY, {"refs": refs})
+    assert calls == [".writing"] * 3 + ["segments", "log.jsonl", ".writing"]
+
+
+def test_a_lock_is_let_go_of_when_leftovers_cannot_be_cleared_away(tmp_path):
+    work(tmp_path / "run")
+    (tmp_path / "run" / ".writing-x").mkdir()
+    with pytest.raises(StorageError, match="writing-x"):
+        Ledger.write(tmp_path / "run")
+    (tmp_path / "run" / ".writing-x").rmdir()
+    Ledger.write(tmp_path / "run").close()
+
+
 def test_a_link_in_a_run_leads_its_writer_nowhere(tmp_path):
     work(tmp_path / "run")
     victim = tmp_path / "victim"
@@ -319,8 +366,8 @@ def test_a_link_in_a_run_leads_its_writer_nowhere(tmp_path):
     (tmp_path / "run" / "log.jsonl").unlink()
     (tmp_path / "run" / "log.jsonl").symlink_to(victim)
     before = victim.read_bytes()
-    with Ledger.write(tmp_path / "run") as ledger, pytest.raises(StorageError, match=r"log\.jsonl"):
-        ledger.commit(K.ACTIONS, {"n": 3})
+    with pytest.raises(StorageError, match=r"log\.jsonl: .*symbolic link"):
+        Ledger.write(tmp_path / "run")
     assert victim.read_bytes() == before
 
 
@@ -330,10 +377,8 @@ def test_a_link_in_the_place_of_a_runs_folder_leads_its_writer_nowhere(tmp_path)
     (tmp_path / "run" / "segments").rename(elsewhere)
     (tmp_path / "run" / "segments").symlink_to(elsewhere)
     before = files_of(elsewhere)
-    with Ledger.write(tmp_path / "run") as ledger:
-        with pytest.raises(StorageError, match="symbolic link"):
-            ledger.put_json({"n": 3})
-        ledger.sweep()
+    with pytest.raises(StorageError, match=r"segments: .*symbolic link"):
+        Ledger.write(tmp_path / "run")
     assert files_of(elsewhere) == before
     (tmp_path / "link").symlink_to(tmp_path / "new")
     (tmp_path / "new").mkdir()

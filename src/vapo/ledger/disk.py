@@ -66,7 +66,7 @@ class Disk:
     """A folder with durable writes and one writer.
 
     A file is complete or absent: it is written under a temporary name, flushed to the medium, renamed, and the folder
-    is flushed too. An append is acknowledged after it was flushed.
+    is flushed too, at once or with `settle`. An append is acknowledged after it was flushed.
     """
 
     def __init__(self, root: str | Path, system: System | None = None) -> None:
@@ -80,20 +80,31 @@ class Disk:
         """Become the folder's only writer, creating it if need be, and clear away unfinished files."""
         try:
             self._make_folder(self.root)
+            if not any(self.root.iterdir()):
+                # Whoever made it may have been killed before its name was flushed.
+                with suppress(PermissionError):
+                    self._flush_folder(self.root.parent)
             handle = self._system.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             expected = "a run folder that can be written"
             raise InputError(expected, error.strerror or str(error), where=str(self.root)) from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            msg = f"{self.root} is open for writing in another process; wait until it has finished"
-            raise LedgerLockedError(msg) from None
         self._lock = handle
-        for path in self.root.rglob(f"{TEMPORARY}*"):
-            with self._typed(path.name):
-                self._system.unlink(path)
+        try:
+            self._claim(handle)
+            for path in self.root.rglob(f"{TEMPORARY}*"):
+                with self._typed(path.name):
+                    self._system.unlink(path)
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _claim(self, handle: int) -> None:
+        with self._typed(""):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                msg = f"{self.root} is open for writing in another process; wait until it has finished"
+                raise LedgerLockedError(msg) from None
 
     def unlock(self) -> None:
         """Let others write."""
@@ -110,8 +121,20 @@ class Disk:
     ) -> None:
         self.unlock()
 
-    def write(self, name: str, data: bytes | memoryview) -> None:
+    def settle(self, *names: str) -> None:
+        """Flush files and folders that were written before and perhaps not flushed."""
+        for name in names:
+            with self._typed(name), self._opened(self.root / name, os.O_RDONLY) as handle:
+                self._system.fsync(handle)
+
+    def write(self, name: str, data: bytes | memoryview, *, flush: bool = True) -> None:
         """Write a whole file, replacing what was there.
+
+        Args:
+            name: The file.
+            data: All of it.
+            flush: Whether its folder is flushed too. If not, a power cut leaves the file whole or as it was, and
+                `settle` for the folder makes sure.
 
         Raises:
             StorageError: If the medium is full or broken; the file is then what it was before, or the new one.
@@ -130,7 +153,8 @@ class Disk:
                 with suppress(OSError):
                     self._system.unlink(temporary)
                 raise
-            self._flush_folder(path.parent)
+            if flush:
+                self._flush_folder(path.parent)
 
     def append(self, name: str, data: bytes, *, at: int | None = None) -> None:
         """Append to a file and flush it; what cannot be flushed is cut off again.

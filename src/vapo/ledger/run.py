@@ -30,6 +30,7 @@ LOG = "log.jsonl"
 CHECKPOINT = "checkpoint.json"
 CERTIFICATE = "certificate.json"
 TELEMETRY = "telemetry.jsonl"
+SEGMENTS = "segments"
 
 
 class Ledger:
@@ -55,14 +56,17 @@ class Ledger:
         self.torn = 0
         """Bytes of an unfinished event that were found behind the last whole one."""
         self.events: list[Event] = []
+        if writable:
+            # What an earlier process wrote is seen here, flushed or not; it is flushed before anything rests on it.
+            disk.settle(*(name for name in (LOG, SEGMENTS, ".") if (disk.root / name).exists()))
         # The mark is read first, so that a writer who adds events meanwhile does no harm.
         noted = disk.read(CHECKPOINT) if disk.exists(CHECKPOINT) else mark([])
         data = disk.read(LOG) if disk.exists(LOG) else b""
         self.events, self.torn = parse_log(data)
         self._size = len(data) - self.torn
         ahead = check_mark(noted, self.events)
-        if writable and ahead > 1:
-            msg = f"{CHECKPOINT}: missing, or behind the log by {ahead} events"
+        if writable and ahead > 1 and not disk.exists(CHECKPOINT):
+            msg = f"{CHECKPOINT}: missing, and the log has {ahead} events"
             raise IntegrityError(msg)
         if writable and self.torn:
             disk.truncate(LOG, self._size)
@@ -166,6 +170,8 @@ class Ledger:
                     f"('{kind}'{_difference(logged, event)}); use a new run folder, or the inputs it began with"
                 )
                 raise ProtocolError(msg)
+            self._settle()
+            self._loose -= set(referenced([logged]))
             self._cursor += 1
             return logged
         if not self._writable:
@@ -180,6 +186,7 @@ class Ledger:
             self._forget(event)
             raise
         line = event.line + b"\n"
+        self._settle()
         self._disk.append(LOG, line, at=self._size)
         # From here on the event is there, acknowledged or not; only who reads the log again knows where it stands.
         self._unsure = True
@@ -187,10 +194,16 @@ class Ledger:
         self.events.append(event)
         self._place = place
         self._cursor += 1
-        self._disk.write(CHECKPOINT, mark(self.events))
+        # Any earlier mark is true as well. That there is one has to last, so the first one's name is flushed too.
+        self._disk.write(CHECKPOINT, mark(self.events), flush=len(self.events) == 1)
         self._unsure = False
         self._loose -= set(referenced([event]))
         return event
+
+    def _settle(self) -> None:
+        """Flush the folder of the segments that were stored since, once for all that an event names."""
+        if self._loose:
+            self._disk.settle(SEGMENTS)
 
     def _forget(self, event: Event) -> None:
         """Remove what was stored for an event that is refused, or for later ones: a refusal leaves no trace."""
@@ -254,13 +267,16 @@ class Ledger:
         return self.put(encode(canonical_json(value), "json"))
 
     def put(self, segment: Encoded) -> Ref:
-        """Store what was encoded before and return the reference by which events name it."""
+        """Store what was encoded before and return the reference by which events name it.
+
+        It is durable from the event on that names it.
+        """
         ref = segment.ref
         if not self._writable:
             return ref
         name = segment_name(ref)
         if not (self._disk.exists(name) and sha256_hex(self._disk.read(name)) == ref["sha256"]):
-            self._disk.write(name, segment.data)
+            self._disk.write(name, segment.data, flush=False)
             self._loose.add(name)
         return ref
 
