@@ -228,7 +228,8 @@ class Gate:
         event = self._ledger.commit(EventKind.ACTIONS, body)
         self._batches.append(event)
         self._decided[_digests(observations)] = event
-        self._spend(event.body["windows"])
+        # What was just written need not be read again.
+        self._spend(_window_calls(batch, table, number))
         self._seen.update(batch.id.to_pylist())
         return decisions
 
@@ -292,8 +293,7 @@ class Gate:
     def _spent(self) -> dict[str, int]:
         return {}
 
-    def _spend(self, ref: dict[str, str]) -> None:
-        table = self._ledger.table(ref)
+    def _spend(self, table: pa.Table) -> None:
         for name, calls in zip(
             table.column("window").to_pylist(), table.column("calls").to_pylist(), strict=True
         ):
@@ -303,7 +303,7 @@ class Gate:
         """Calls already spent in each window of a batch, by the log."""
         if "_spent" not in self.__dict__:
             for event in self._batches:
-                self._spend(event.body["windows"])
+                self._spend(self._ledger.table(event.body["windows"]))
         return np.array(
             [self._spent.get(name, 0) for name in window_keys(batch, len(self._batches))], np.int64
         )
