@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.ledger.damage import refuses
 from tests.ledger.shared import public
 from vapo._internal.keyed import canonical_json
-from vapo._internal.strict import strict_json
+from vapo._internal.strict import plainly_canonical, strict_json
 
 NAMES = ("arrays", "french", "structures", "unicode", "values", "weird")
 plain = st.recursive(
@@ -67,3 +67,70 @@ def test_writing_and_reading_again_changes_nothing(value):
     text = canonical_json(value)
     assert canonical_json(strict_json(text, "here")) == text
     assert strict_json(text, "here") == value
+
+
+def spellings(value):
+    """A value as Python writes it in many ways, most of which are not canonical."""
+    for sort_keys in (True, False):
+        for ensure_ascii in (True, False):
+            for separators in ((",", ":"), (", ", ": ")):
+                yield json.dumps(value, sort_keys=sort_keys, ensure_ascii=ensure_ascii, separators=separators)
+
+
+@given(plain)
+def test_what_is_seen_at_once_to_be_canonical_is(value):
+    for text in [*spellings(value), *spellings([value]), canonical_json(value).decode()]:
+        data = text.encode()
+        found = plainly_canonical(data)
+        if found is not None:
+            assert canonical_json(strict_json(data, "here")) == data
+            assert repr(found) == repr(strict_json(data, "here"))
+
+
+TOKENS = st.sampled_from(
+    [
+        *'{}[]:,"0123456789.eE+-\\/ ',
+        "true",
+        "null",
+        "NaN",
+        "Infinity",
+        '"a":',
+        '"b":',
+        "1e5",
+        ".0",
+        "1" * 16,
+        "\\u0061",
+    ]
+)
+
+
+@given(
+    st.lists(TOKENS, max_size=12).map("".join), st.sampled_from(["{}", "[{}]", '{{"a":{}}}', '[1,{},"x"]'])
+)
+def test_nothing_else_is_taken_for_canonical_at_once(text, around):
+    data = around.format(text).encode()
+    if plainly_canonical(data) is not None:
+        assert canonical_json(strict_json(data, "here")) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":1}', '{"b":1,"a":1}', "[1.0]", "[-0]", "[-0.0]", "[1e16]", "[1e-05]", "[1E5]",
+        "[10000000000000000]",
+        "[9007199254740993]", "[1e+16]", "[1.5e+300]", '["\\u0061"]', '["\\/"]', '["\\u00E9"]', "[NaN]", "[Infinity]",
+        "[-Infinity]", '["\\ud800"]', "[1e400]", " []", "[] ", "[1 ]", "[" * 65 + "]" * 65, '["\x7f","\u00e9"]', "1",
+        "true", '{"\ud83d\ude00":1,"\uffff":1}'.encode("utf-16", "surrogatepass").decode("utf-16"), "", "[", '["\x1f"]',
+    ],
+)  # fmt: skip
+def test_what_might_not_be_canonical_is_looked_at_closely(text):
+    assert plainly_canonical(text.encode()) is None
+
+
+def test_most_of_what_a_log_holds_is_seen_at_once():
+    line = {
+        "body": {"delta": 0.05, "n": -3, "ref": {"sha256": "0" * 64, "suffix": "json"}},
+        "seq": 12,
+        "a": [None, True],
+    }
+    assert plainly_canonical(canonical_json(line)) == line

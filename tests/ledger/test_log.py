@@ -88,6 +88,11 @@ def test_an_event_out_of_its_order_is_refused_and_found_when_forged(before, kind
         parse_log(text(log([*before, kind])))
 
 
+def test_an_empty_line_is_no_event_even_alone():
+    with pytest.raises(IntegrityError, match="line 1"):
+        parse_log(b"\n")
+
+
 def test_a_torn_tail_is_counted_and_whole_lines_are_kept():
     lines = log(CERTIFY)
     for cut in range(1, len(lines[-1]) + 1):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from decimal import Decimal
 from typing import Any, Never
 
 from vapo.errors import IntegrityError
 
-__all__ = ["MOST_DEPTH", "MOST_INTEGER", "base64_text", "from_base64", "strict_json"]
+__all__ = ["MOST_DEPTH", "MOST_INTEGER", "base64_text", "from_base64", "plainly_canonical", "strict_json"]
 
 MOST_DEPTH = 64
 MOST_INTEGER = 2**53 - 1
 """The largest whole number that every reader of JSON holds exactly."""
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+# Numbers that Python may spell otherwise than canonical JSON: large ones, with an exponent, whole ones with a point.
+_ODD_NUMBER = re.compile(rb"[:,\[]-?(?:[0-9]{16}|[0-9]+(?:\.[0-9]+)?[eE]|[0-9]+\.0[,\]}])")
 
 
 def base64_text(data: bytes) -> str:
@@ -117,6 +121,28 @@ def strict_json(data: bytes, where: str, *, limit: int = 1 << 20) -> Any:
         msg = f"{where}: not strict JSON: {what}"
         raise IntegrityError(msg) from None
     return value
+
+
+def plainly_canonical(data: bytes) -> Any:
+    """The value of JSON that is seen at once to be canonical and strict; None where a closer look is needed.
+
+    Python's own reader and writer are many times as fast as strict ones. Where writing gives the same bytes again, no
+    key stood there twice, and nothing was spelled otherwise than Python spells it. What canonical JSON spells otherwise
+    is left to the closer look: letters beyond ASCII (keys are sorted otherwise there), odd numbers, and many levels.
+
+    Example:
+        >>> plainly_canonical(b'{"a":[1,0.5]}'), plainly_canonical(b'{"a": 1}'), plainly_canonical(b"[1e1]")
+        ({'a': [1, 0.5]}, None, None)
+    """
+    deep = data.count(b"{") + data.count(b"[") > MOST_DEPTH
+    if deep or data[:1] not in (b"{", b"[") or not data.isascii() or _ODD_NUMBER.search(data):
+        return None
+    text = data.decode("ascii")
+    try:
+        value = json.loads(text)
+        return value if _WRITER.encode(value) == text else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check(value: Any) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from vapo._internal.keyed import canonical_json, sha256_hex
-from vapo._internal.strict import strict_json
+from vapo._internal.strict import plainly_canonical, strict_json
 from vapo.errors import InputError, IntegrityError, ProtocolError
 from vapo.ledger.merkle import Frontier
 
@@ -41,6 +41,7 @@ class EventKind(StrEnum):
 
 
 _K = EventKind
+_KINDS = {str(kind): kind for kind in EventKind}
 _STAGE_NEXT: dict[EventKind | None, tuple[EventKind, ...]] = {
     None: (_K.PROTOCOL,),
     _K.PROTOCOL: (_K.FAMILY,),
@@ -128,8 +129,8 @@ def parse_log(data: bytes) -> tuple[list[Event], int]:
     """
     events: list[Event] = []
     previous, place = GENESIS, Place()
-    whole, _, torn = data.rpartition(b"\n")
-    for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
+    whole, newline, torn = data.rpartition(b"\n")
+    for number, line in enumerate(whole.split(b"\n") if newline else [], 1):
         event = _parse_line(line, number)
         if event.seq != number - 1:
             msg = f"log.jsonl: line {number}: expected event {number - 1}, got {event.seq} (removed, repeated or moved)"
@@ -137,34 +138,40 @@ def parse_log(data: bytes) -> tuple[list[Event], int]:
         if event.prev != previous:
             msg = f"log.jsonl: line {number}: event {event.seq} does not follow the line before it (digest differs)"
             raise IntegrityError(msg)
-        if not _is_canonical(event, line):
-            msg = f"log.jsonl: line {number}: not in canonical form"
-            raise IntegrityError(msg)
         try:
             place = place.then(event.kind)
         except ProtocolError as error:
             msg = f"log.jsonl: line {number}: {error}"
             raise IntegrityError(msg) from None
         events.append(event)
-        previous = sha256_hex(line)
+        previous = event.digest
     return events, len(torn)
 
 
-def _is_canonical(event: Event, line: bytes) -> bool:
+def _parse_line(line: bytes, number: int) -> Event:
+    where = f"log.jsonl: line {number}"
+    raw = plainly_canonical(line) if len(line) <= _MOST_LINE else None
+    if raw is None:
+        raw = strict_json(line, where, limit=_MOST_LINE)
+        if not _is_canonical(raw, line):
+            msg = f"{where}: not in canonical form"
+            raise IntegrityError(msg)
+    match raw:
+        case {"seq": int(seq), "prev": str(prev), "kind": str(kind), "body": dict(body), **more} if not more:
+            if kind in _KINDS and not isinstance(seq, bool):
+                event = Event(seq, prev, _KINDS[kind], body)
+                # It would be written just so again.
+                event.__dict__["line"] = line
+                return event
+    msg = f"{where}: not an event"
+    raise IntegrityError(msg)
+
+
+def _is_canonical(value: Any, data: bytes) -> bool:
     try:
-        return event.line == line
+        return canonical_json(value) == data
     except InputError:
         return False
-
-
-def _parse_line(line: bytes, number: int) -> Event:
-    raw = strict_json(line, f"log.jsonl: line {number}", limit=_MOST_LINE)
-    # Anything else malformed fails here in one of these ways, or else later, as not canonical.
-    with suppress(ValueError, TypeError, KeyError):
-        if isinstance(raw["body"], dict):
-            return Event(int(raw["seq"]), str(raw["prev"]), EventKind(raw["kind"]), raw["body"])
-    msg = f"log.jsonl: line {number}: not an event"
-    raise IntegrityError(msg)
 
 
 def mark(events: Sequence[Event]) -> bytes:
