@@ -151,6 +151,16 @@ def other_source(run, events):
     return events
 
 
+def more_than_a_batch_holds(run, events):
+    event_of(events, "actions.recorded", -1)["body"]["approved_by"] = "somebody"
+    return events
+
+
+def more_than_a_certificates_event_holds(run, events):
+    event_of(events, "certificate.issued")["body"]["approved_by"] = "somebody"
+    return events
+
+
 def alarm_out_of_nothing(run, events):
     return [*events, {"kind": "alarm", "body": {"drawn": True, "picked": False, "checks": 3}}]
 
@@ -186,6 +196,8 @@ FORGERIES = [
     close_a_batch,
     renumber_a_batch,
     other_source,
+    more_than_a_batch_holds,
+    more_than_a_certificates_event_holds,
     alarm_out_of_nothing,
     skip_a_batch,
 ]

@@ -19,6 +19,7 @@ from vapo.certification.opening import declare, open_stage
 from vapo.certification.stage import CHUNK, Progress, Stage, declared_protocol, load_records, silent
 from vapo.errors import IntegrityError, ProtocolError
 from vapo.ledger import EventKind, Ledger
+from vapo.ledger.checkpoints import SIGNER
 from vapo.ledger.sealed import SEALED_LABELS
 from vapo.ledger.segments import TableReader, read_parquet
 from vapo.policy import Answers, Family
@@ -130,7 +131,8 @@ def _compare_certificate(ledger: Ledger, records: Records, progress: Progress) -
         raise IntegrityError(msg)
     rows = certified_rows(ledger, stage, records, Certificate(body).policy, codes)
     told = {"selected": body["selected"], "status": body["status"], "candidates": body["candidates_segment"]}
-    if any(event.body.get(name) != value for name, value in told.items()):
+    more = event.body.keys() - {*told, *rows, "envelope", SIGNER}
+    if more or any(event.body.get(name) != value for name, value in told.items()):
         msg = f"replay: event {event.seq} ({event.kind}) does not say what its certificate says"
         raise IntegrityError(msg)
     if any(event.body.get(name) != value for name, value in rows.items()):

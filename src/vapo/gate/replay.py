@@ -152,9 +152,9 @@ def _replay_batch(
     answers = recorded_answers(ledger, event, len(batch))
     table = decide_batch(stage, policy, batch, answers, carried, closed, check_key(ledger, opened))
     facts = batch_facts(ledger, batch, Decisions(table, closed, number))
-    facts |= {"batch": number, "sources": source_facts(batch)}
-    different = [name for name, value in facts.items() if event.body.get(name) != value]
     where = {name: event.body[name] for name in ("batch", "observations", "windowed")}
+    facts |= {**where, "batch": number, "sources": source_facts(batch)}
+    different = [n for n in {**facts, **event.body} if event.body.get(n, ...) != facts.get(n, ...)]
     if asked.any() != (ledger.events[event.seq - 1].kind is EventKind.SETTLED):
         different.append("requests")
     elif asked.any():
