@@ -97,6 +97,15 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
 def unbase64(text: Json, where: str, size: int | None = None) -> bytes:
     """Base64 in its one spelling."""
     need(isinstance(text, str), where, "base64 is not text")
@@ -343,16 +352,16 @@ def signed_checkpoint(data: bytes, keys: list[str], where: str) -> Point:
 
 
 class Run:
-    """A run folder, read once."""
+    """A run folder. Tables may be larger than memory, and are only hashed."""
 
     def __init__(self, path: str, keys: list[str], known: Point | None, *, exact: bool) -> None:
         self.path, self.keys, self.known, self.exact = path, keys, known, exact
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, Path] = {}
         self.notes: list[str] = []
         self.lines: list[bytes] = []
         self.events: list[Event] = []
         self._checks: tuple[Callable[[], object], ...] = (
-            self.read_files,
+            self.find_files,
             self.read_log,
             self.check_order,
             self.check_mark,
@@ -375,8 +384,8 @@ class Run:
         if not SIGNATURES and any(e["kind"] in OUTCOMES and e["body"]["signer"] for e in self.events):
             self.notes.append(SKIPPED)
 
-    def read_files(self) -> None:
-        """Read every file; links and empty folders do not belong into a run."""
+    def find_files(self) -> None:
+        """Find every file; links and empty folders do not belong into a run."""
         folder = Path(self.path)
         need(folder.is_dir(), self.path, "not a folder")
         for path in sorted(folder.rglob("*")):
@@ -386,12 +395,12 @@ class Run:
                 need(where == "segments" or any(path.iterdir()), where, "an empty folder")
                 continue
             need(stat.S_ISREG(mode), where, "not a file")
-            self.files[where] = path.read_bytes()
+            self.files[where] = path
 
     def read_log(self) -> None:
         """2: lines, chain and form."""
         need("log.jsonl" in self.files, "log.jsonl", "missing")
-        data = self.files["log.jsonl"]
+        data = self.files["log.jsonl"].read_bytes()
         whole, newline, torn = data.rpartition(b"\n")
         need(newline, "log.jsonl", "no event")
         previous = "0" * 64
@@ -425,7 +434,7 @@ class Run:
         """2: the mark beside the log."""
         where = "checkpoint.json"
         need(where in self.files, where, "missing")
-        mark = parse(self.files[where], where)
+        mark = parse(self.files[where].read_bytes(), where)
         need(isinstance(mark, dict) and set(mark) == {"events", "head"}, where, "not a mark")
         need(
             mark["events"] == len(self.events),
@@ -457,7 +466,7 @@ class Run:
                     SEGMENT.fullmatch(name), f"log.jsonl: event {event['seq']}", "a reference of another form"
                 )
                 need(name in self.files, name, f"missing, though event {event['seq']} refers to it")
-                need(sha(self.files[name]) == name[9:73], name, f"not what event {event['seq']} refers to")
+                need(digest(self.files[name]) == name[9:73], name, f"not what event {event['seq']} refers to")
 
     def check_strangers(self) -> None:
         """Nothing else is there."""
@@ -471,8 +480,8 @@ class Run:
         for name in known - {"telemetry.jsonl"}:
             need(name in self.files, name, "missing")
 
-    def segment(self, ref: Json, suffix: str, where: str) -> bytes:
-        """The bytes of a segment of a kind."""
+    def segment(self, ref: Json, suffix: str, where: str) -> Path:
+        """The file of a segment of a kind."""
         fits = isinstance(ref, dict) and set(ref) == {"sha256", "suffix"} and ref["suffix"] == suffix
         need(fits, where, f"a reference to {suffix} is missing")
         return self.files[f"segments/{ref['sha256']}.{suffix}"]
@@ -545,9 +554,9 @@ class Run:
 
     def _family(self, event: Event) -> None:
         where, body = f"log.jsonl: event {event['seq']}", event["body"]
-        family = parse(self.segment(body["family"], "json", where), where)
-        planned = parse(self.segment(body["planned"], "json", where), where)
-        parse(self.segment(body["score"], "json", where), where)
+        family = parse(self.segment(body["family"], "json", where).read_bytes(), where)
+        planned = parse(self.segment(body["planned"], "json", where).read_bytes(), where)
+        parse(self.segment(body["score"], "json", where).read_bytes(), where)
         need(body["family_digest"] == body["family"]["sha256"], where, "another family digest")
         size = body["candidates"]
         lengths = {len(family["candidates"]), len(planned["coverage"]), len(planned["calls"])}
@@ -611,7 +620,7 @@ class Run:
         need(body["trace_root"] == top, where, "labels joined to another trace than the one frozen before")
         need(self._tree(body["labels_tree"], where) == body["joined"], where, "another number of labels")
         data, name = (
-            self.segment(body["labels"], "parquet", where),
+            self.segment(body["labels"], "parquet", where).read_bytes(),
             f"segments/{body['labels']['sha256']}.parquet",
         )
         size = int.from_bytes(data[-8:-4], "little")
@@ -686,7 +695,7 @@ class Run:
             return
         where, event = "checkpoint.note", signed[-1]
         name, key_id, public = read_key(event["body"]["signer"], where)
-        text, lines = read_note(self.files[where], where)
+        text, lines = read_note(self.files[where].read_bytes(), where)
         size = event["seq"] + 1
         expected = f"{self.origin}\n{size}\n{base64.b64encode(root(self.lines[:size])).decode()}\n"
         need(text == expected, where, f"signed for another history than the log's first {size} events")
@@ -699,7 +708,7 @@ class Run:
         if outcomes:
             name = f"segments/{outcomes[-1]['body']['envelope']['sha256']}.json"
             need(
-                self.files["certificate.json"] == self.files[name],
+                self.files["certificate.json"].read_bytes() == self.files[name].read_bytes(),
                 "certificate.json",
                 "not the latest certificate",
             )
@@ -716,7 +725,7 @@ class Run:
     def _certificate(self, number: int, stage: dict[str, Event], keys: list[str]) -> None:
         event, opening = stage["outcome"], stage["opening"]["body"]
         body, where = event["body"], f"certificate of event {event['seq']}"
-        envelope = parse(self.segment(body["envelope"], "json", where), where, 1 << 22)
+        envelope = parse(self.segment(body["envelope"], "json", where).read_bytes(), where, 1 << 22)
         need(set(envelope) == {"payload", "payloadType", "signatures"}, where, "not an envelope")
         need(envelope["payloadType"] == "application/vnd.in-toto+json", where, "another type of payload")
         payload = unbase64(envelope["payload"], where)
@@ -823,7 +832,7 @@ def close(left: float, right: float, room: float = 1e-9) -> bool:
 
 def arithmetic(run: Run, said: Json, stage: dict[str, Event], number: int, where: str) -> None:
     """Rederive what follows from the counts."""
-    family = parse(run.segment(stage["family"]["body"]["family"], "json", where), where)
+    family = parse(run.segment(stage["family"]["body"]["family"], "json", where).read_bytes(), where)
     shown = said["nearest"] if said["selected"] is None else said["selected"]
     index = said["nearest"]["index"]
     need(type(index) is int and 0 <= index < len(family["candidates"]), where, "an unknown candidate")
@@ -1030,7 +1039,7 @@ def sequential(
         run.notes.append(f"{where}: bounds read by group are not rederived")
         return fits
     cap = stage["family"]["body"]["group_cap"] if by_group else 1
-    planned = parse(run.segment(stage["family"]["body"]["planned"], "json", where), where)
+    planned = parse(run.segment(stage["family"]["body"]["planned"], "json", where).read_bytes(), where)
     coverage, calls = planned["coverage"][index], planned["calls"][index]
     first, rho = chain[-1]["opening"]["body"]["records"], said["rho"]
     weight = family["weights"][index] if "weights" in family else 1 / len(family["candidates"])

@@ -13,6 +13,7 @@ import pytest
 from tests.crashes import drop, forge, store
 from vapo._internal.keyed import canonical_json
 from vapo.ledger import Ledger, verify_run
+from vapo.ledger.disk import Disk
 from vapo.ledger.log import GENESIS
 
 
@@ -104,6 +105,14 @@ def test_a_pipe_in_place_of_telemetry_is_found_and_holds_no_writer_up(certified_
     assert finding.where == "telemetry.jsonl"
     with Ledger.write(certified_copy) as ledger:
         ledger.telemetry(seconds=1.5)
+
+
+def test_tables_are_hashed_in_pieces_and_only_labels_are_read(deployed, monkeypatch):
+    read, whole = Disk.read, []
+    monkeypatch.setattr(Disk, "read", lambda self, name: whole.append(name) or read(self, name))
+    assert verify_run(deployed).ok
+    joined = [e.body["labels"]["sha256"] for e in Ledger.read(deployed).events if e.kind == "labels.joined"]
+    assert [name[9:73] for name in whole if name.endswith(".parquet")] == joined
 
 
 def test_telemetry_is_outside_of_it_all(certified_copy):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -217,6 +218,11 @@ class Disk:
         """The bytes of a file."""
         with self._typed(name):
             return self._system.read(self.root / name)
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a file, however large."""
+        with self._typed(name), (self.root / name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
