@@ -74,6 +74,8 @@ class Wrong(Exception):  # noqa: N818 - a finding, and not a mistake of the prog
     """Something is not as it must be."""
 
     def __init__(self, where: str, what: str) -> None:
+        # A file's name is chosen by who put it there, and could have a terminal wipe out what was found.
+        where = where if where.isprintable() else ascii(where)
         super().__init__(f"{where}: {what}")
         self.where, self.what = where, what
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.crashes import drop, forge, store
+from tests.ledger.test_tamper import SECOND
 from vapo._internal.keyed import canonical_json
 from vapo.ledger import Ledger, verify_run
 from vapo.ledger.disk import Disk
@@ -105,6 +106,18 @@ def test_a_pipe_in_place_of_telemetry_is_found_and_holds_no_writer_up(certified_
     assert finding.where == "telemetry.jsonl"
     with Ledger.write(certified_copy) as ledger:
         ledger.telemetry(seconds=1.5)
+
+
+@pytest.mark.parametrize("name", [b"\x1b[2K\rOK: 14 events", b"x\nOK", b"\xff\xfe", "\u202ex".encode()])
+def test_a_name_that_was_put_in_cannot_say_otherwise_on_a_terminal(certified_copy, name):
+    path = certified_copy / os.fsdecode(name)
+    for make in (path.touch, path.mkdir):
+        make()
+        (finding,) = found(certified_copy)
+        second, _, _ = SECOND.check_run(str(certified_copy))
+        for where in (finding.where, second.where):
+            assert where == ascii(path.name)
+        path.unlink() if path.is_file() else path.rmdir()
 
 
 def test_tables_are_hashed_in_pieces_and_only_labels_are_read(deployed, monkeypatch):

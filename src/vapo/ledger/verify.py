@@ -331,7 +331,7 @@ def _strangers(view: _View) -> Iterator[Finding]:
     known = {LOG, TELEMETRY, CERTIFICATE, CHECKPOINT, NOTE, *referenced(view.events)}
     for name in disk.names():
         if name not in known:
-            yield Finding(name, "does not belong to the run: no event refers to it", means)
+            yield Finding(_shown(name), "does not belong to the run: no event refers to it", means)
         elif (disk.root / name).is_symlink():
             yield Finding(name, "a symbolic link, whose target can change unseen", means)
         elif not disk.exists(name):
@@ -341,4 +341,10 @@ def _strangers(view: _View) -> Iterator[Finding]:
             path.is_symlink() or (path != disk.root / "segments" and not any(path.iterdir()))
         ):
             what = "a symbolic link" if path.is_symlink() else "an empty folder"
-            yield Finding(str(path.relative_to(disk.root)), f"{what} that does not belong to the run", means)
+            name = _shown(str(path.relative_to(disk.root)))
+            yield Finding(name, f"{what} that does not belong to the run", means)
+
+
+def _shown(name: str) -> str:
+    """A file's name as it can be printed: whoever chose it could have a terminal wipe out what was found."""
+    return name if name.isprintable() else ascii(name)
