@@ -303,6 +303,11 @@ def read_key(text: Json, where: str) -> tuple[str, bytes, bytes]:
     return name, key_id, material[1:]
 
 
+def signs(key: str) -> bool:
+    """Whether a key signs what is there, and does not cosign it as a witness."""
+    return unbase64(key.split("+", 2)[2], "key", 33)[0] == 1
+
+
 Point = tuple[str, int, bytes]
 
 
@@ -343,7 +348,7 @@ def signed_checkpoint(data: bytes, keys: list[str], where: str) -> Point:
     for key in keys:
         name, key_id, public = read_key(key, where)
         for signer, blob in lines:
-            if signer == name and blob[:4] == key_id:
+            if signs(key) and signer == name and blob[:4] == key_id:
                 need(good(public, blob[4:], text.encode()), where, f"the signature by {name} is not good")
                 count += 1
     need(count, where, "not signed by a trusted key")
@@ -740,6 +745,7 @@ class Run:
             "a signature of another form",
         )
         wanted = [] if body["signer"] is None else [read_key(body["signer"], where)[2]]
+        need(not wanted or signs(body["signer"]), where, "a signer that cosigns")
         need(
             set(signatures) == {sha(public) for public in wanted},
             where,

@@ -351,6 +351,12 @@ def respelled_certificates(files: Files) -> Iterator[Case]:
         found["certificate.json"] = data
         made = chained(found, replaced(events_of(files), old, ref["sha256"]))
         yield Case(f"a certificate {name}", AUTHOR, {**made, "checkpoint.note": note(made, KEY)})
+    events = events_of(files)
+    body(events, "certificate.issued")["signer"] = KEY.witness.text
+    made = chained(files, events)
+    plain = Note.parse(note(made, KEY))
+    cosigned = replace(plain, signatures=(replace(plain.signatures[0], key_id=KEY.witness.key_id),))
+    yield Case("a certificate whose signer cosigns", AUTHOR, {**made, "checkpoint.note": cosigned.data})
 
 
 def _lie(path: str, value: Any) -> Callable[[Body], None]:

@@ -102,6 +102,10 @@ def test_it_reads_the_published_checkpoints_and_proofs():
     vector = VECTORS["checkpoint"]
     found = SECOND.signed_checkpoint(vector["cosigned"].encode(), [vector["log_key"]], "here")
     assert found[1] == 13
+    both = [vector["log_key"], vector["witness_key"]]
+    assert SECOND.signed_checkpoint(vector["cosigned"].encode(), both, "here") == found
+    with pytest.raises(Wrong, match="not signed"):
+        SECOND.signed_checkpoint(vector["cosigned"].encode(), both[1:], "here")
     # Two of the wrong ones are wrong only for a reader who asks for the witness.
     witnessed = {"no witness", "the witness's time changed"}
     for name, text in vector["must_fail"].items():

@@ -16,7 +16,7 @@ from typing import Self
 
 from vapo._internal.strict import base64_text, from_base64
 from vapo.errors import InputError, IntegrityError
-from vapo.ledger.keys import COSIGNS, SigningKey, VerifierKey, verify_ed25519
+from vapo.ledger.keys import COSIGNS, SIGNS, SigningKey, VerifierKey, verify_ed25519
 from vapo.ledger.merkle import EMPTY_ROOT, MOST_LEAVES, verify_consistency
 
 __all__ = [
@@ -293,7 +293,7 @@ def open_checkpoint(
         raise IntegrityError(msg)
     own = {key.public for key in keys}
     signed = note.verify([*keys, *witnesses])
-    log = tuple(entry for entry in signed if entry.key in keys)
+    log = tuple(entry for entry in signed if entry.key in keys and entry.key.kind == SIGNS)
     if not log:
         msg = "checkpoint: not signed by the log's own key"
         raise IntegrityError(msg)
