@@ -25,6 +25,7 @@ from tests.crash.power import PULLS, Broken, Film, Forgetful, Moment, Quick, dig
 from tests.samples import files_of
 from vapo.errors import VapoError
 from vapo.ledger import EventKind, verify_run
+from vapo.ledger.log import parse_log
 
 pytestmark = pytest.mark.conformance
 
@@ -166,6 +167,20 @@ def test_a_power_cut_after_a_kill_takes_nothing_that_the_second_process_went_by(
             for pull in ("lost", "mixed"):
                 gone = absent(second.left(pull, number), life.lines[:known])
                 assert not gone, f"{moment}, then {second}, {pull}: {gone}"
+
+
+def test_a_log_can_be_read_whatever_order_its_last_pages_reached_the_medium_in(whole):
+    life, _ = whole
+    holes = 0
+    for moment in life.film.moments:
+        if moment.what != "fsync log.jsonl":
+            continue
+        logs = {moment.left("mixed", seed).get("run/log.jsonl") for seed in range(60)}
+        for log in logs - {None}:
+            events, _ = parse_log(log)
+            assert len(events) >= moment.outside[0]
+            holes += b"\0" in log[:-1] and log.endswith(b"\n")
+    assert holes > 3
 
 
 def test_a_secondary_without_keys_is_never_paid_twice_and_what_was_in_flight_is_lost(tmp_path, full_size):

@@ -100,6 +100,24 @@ def test_a_torn_tail_is_counted_and_whole_lines_are_kept():
         assert (len(events), torn) == (len(lines) - 1, cut)
 
 
+def test_a_last_line_with_a_hole_in_it_is_torn_and_any_other_is_damage():
+    lines = log(CERTIFY)
+
+    def holed(line):
+        return line[:3] + bytes(4) + line[7:]
+
+    events, torn = parse_log(text([*lines[:-1], holed(lines[-1])]))
+    assert (len(events), torn) == (len(lines) - 1, len(lines[-1]) + 1)
+    with pytest.raises(IntegrityError, match="the last 1 of"):
+        check_mark(mark(parse_log(text(lines))[0]), events)
+    for data in (
+        text([*lines[:-2], holed(lines[-2]), lines[-1]]),
+        text([*lines[:-1], holed(lines[-1])]) + b"{",
+    ):
+        with pytest.raises(IntegrityError, match="not strict JSON"):
+            parse_log(data)
+
+
 @pytest.mark.parametrize("at", range(len(CERTIFY)))
 def test_no_event_can_be_dropped_doubled_swapped_or_put_in(at):
     lines = log(CERTIFY)

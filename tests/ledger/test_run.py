@@ -70,7 +70,7 @@ def test_an_error_inside_leaves_the_run_unlocked(tmp_path):
             Ledger.write(tmp_path / "run")
 
 
-def test_a_torn_tail_is_reported_and_cut_when_writing_goes_on(tmp_path):
+def test_a_torn_tail_is_reported_and_cut_when_writing_goes_on(tmp_path, caplog):
     work(tmp_path / "run")
     log = tmp_path / "run" / "log.jsonl"
     whole = log.read_bytes()
@@ -79,8 +79,11 @@ def test_a_torn_tail_is_reported_and_cut_when_writing_goes_on(tmp_path):
     report = verify_run(tmp_path / "run")
     assert not report.ok
     assert "12 bytes of an unfinished event behind event 2" in report.findings[0].what
+    assert not caplog.messages
     with Ledger.write(tmp_path / "run") as ledger:
         assert ledger.torn == 12
+    (said,) = caplog.messages
+    assert said.startswith(f"{log}: cut off 12 bytes")
     assert log.read_bytes() == whole
 
 

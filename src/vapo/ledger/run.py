@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from vapo.ledger.segments import (
 
 __all__ = ["CERTIFICATE", "CHECKPOINT", "LOG", "TELEMETRY", "Ledger", "referenced"]
 
+_LOGGER = logging.getLogger(__name__)
 LOG = "log.jsonl"
 CHECKPOINT = "checkpoint.json"
 CERTIFICATE = "certificate.json"
@@ -70,6 +72,11 @@ class Ledger:
             raise IntegrityError(msg)
         if writable and self.torn:
             disk.truncate(LOG, self._size)
+            _LOGGER.warning(
+                "%s: cut off %d bytes of an event that a crash left unfinished; what was acknowledged is there",
+                disk.root / LOG,
+                self.torn,
+            )
         if writable and ahead:
             disk.write(CHECKPOINT, mark(self.events))
         self._cursor = len(self.events)
