@@ -17,7 +17,7 @@ from vapo._internal.keyed import canonical_json
 from vapo.certification.tally import codes_of, codes_table
 from vapo.errors import IntegrityError
 from vapo.gate import replay_run
-from vapo.ledger import Ledger, verify_run
+from vapo.ledger import Ledger, run, verify_run
 
 
 def event_of(events, kind, number=0):
@@ -227,6 +227,13 @@ def test_a_field_too_many_in_a_certificates_event_is_found(certified_copy):
     forge(certified_copy, approve)
     with pytest.raises(IntegrityError, match="does not say what its certificate says"):
         replay_run(certified_copy)
+
+
+def test_replay_reads_the_log_twice_however_much_happened(deployed, monkeypatch):
+    read, logs = run.parse_log, []
+    monkeypatch.setattr(run, "parse_log", lambda data: logs.append(data) or read(data))
+    assert replay_run(deployed).batches == 3
+    assert len(logs) == 2
 
 
 def test_replay_writes_nothing(deployed_copy):

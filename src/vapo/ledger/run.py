@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -248,8 +249,9 @@ class Ledger:
 
     def until(self, size: int) -> Ledger:
         """The run, for reading, as it stood after its first `size` events."""
-        past = Ledger.read(self.path, tables=self._tables)
-        past.events = past.events[:size]
+        past = copy.copy(self)
+        past._disk, past._writable = Disk(self.path), False
+        past.events = self.events[:size]
         past._place = _place(past.events)
         past.rewind(size)
         return past
