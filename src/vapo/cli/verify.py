@@ -68,9 +68,8 @@ def verify(
         _training(run, json_output=json_output)
         return
     from vapo.ledger import verify_run
-    from vapo.ledger.checkpoints import checkpoint_of
     from vapo.ledger.keys import load_verifiers
-    from vapo.ledger.log import parse_log
+    from vapo.ledger.note import Checkpoint
 
     # A run that lost its log is a finding; a folder that never was a run is a mistake.
     if not any((run / name).exists() for name in ("segments", "certificate.json", files.LOG)):
@@ -86,8 +85,8 @@ def verify(
             f"OK: {report.events} events{grown}; the last is '{report.last}', Merkle root {report.root[:16]}…"
         )
         if save is not None:
-            events, _ = parse_log((run / files.LOG).read_bytes())
-            files.write_out(save, checkpoint_of(events).text.encode(), run=run)
+            point = Checkpoint(report.origin, report.events, bytes.fromhex(report.root))
+            files.write_out(save, point.text.encode(), run=run)
             shared.say(f"Kept in {save}: hold the run against it later with --checkpoint.")
     _tell(report, json_output=json_output)
 
