@@ -106,16 +106,16 @@ def _new(path: Path, name: str, *, json_output: bool) -> None:
 def _sign(run: Path, key: Path, out: Path, *, json_output: bool) -> None:
     from vapo.errors import IntegrityError
     from vapo.ledger import verify_run
-    from vapo.ledger.checkpoints import checkpoint_of
     from vapo.ledger.keys import load_key
+    from vapo.ledger.note import Checkpoint
 
     signer = load_key(files.existing(key, "a key"))
-    ledger = files.open_run(run)
+    files.open_run(run)
     report = verify_run(run)
     if not report.ok:
         msg = f"{run} is not signed, for it does not verify: {report.findings[0].where}: {report.findings[0].what}"
         raise IntegrityError(msg)
-    point = checkpoint_of(ledger.events)
+    point = Checkpoint(report.origin, report.events, bytes.fromhex(report.root))
     files.write_out(out, point.sign(signer).data, run=run)
     shared.say(f"{point.size} events of {point.origin} signed by {signer.name} in {out}")
     answer = {"note": str(out), "origin": point.origin, "size": point.size, "root": point.root.hex()}
