@@ -27,7 +27,7 @@ from tests.ledger.forging import chained, read_files, with_segment, write_files
 from tests.ledger.small import KEY, OTHER, small_run
 from tests.samples import world
 from vapo._internal.keyed import canonical_json, sha256_hex
-from vapo._internal.strict import strict_json
+from vapo._internal.strict import plainly_canonical, strict_json
 from vapo.certification.certificate import open_certificate
 from vapo.certification.flow import as_records
 from vapo.errors import VapoError
@@ -138,6 +138,12 @@ def _ledger() -> dict[str, Target]:
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
 
+    def values(data: bytes) -> None:
+        # What is seen at once to be canonical has to be so when it is looked at closely.
+        seen = plainly_canonical(data)
+        read = strict_json(data, "input")
+        assert seen is None or (canonical_json(read) == data and seen == read)
+
     def notes(data: bytes) -> None:
         Note.parse(data).verify([KEY.verifier])
         open_checkpoint(data, [KEY.verifier], witnesses=[OTHER.witness], quorum=0)
@@ -167,7 +173,7 @@ def _ledger() -> dict[str, Target]:
             raise errors[0]
 
     return {
-        "json": Target(partial(strict_json, where="input"), (payload, events[0].line, b"[1, 1e21, -0.0]")),
+        "json": Target(values, (payload, events[0].line, b"[1, 1e21, -0.0]")),
         "log": Target(parse_log, (log, b"\n".join(log.split(b"\n")[:3]) + b"\n")),
         "mark": Target(partial(check_mark, events=events), (files["checkpoint.json"],)),
         "checkpoint": Target(parse_checkpoint, (point, note, witnessed)),
