@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,10 @@ def verify_run(
         return Report((Finding(LOG, what, "there is nothing to verify"),), 0, "", "")
     try:
         events, torn = parse_log(disk.read(LOG))
-        list(referenced(events))
+        named = [tuple(referenced([event])) for event in events]
     except IntegrityError as error:
         return Report((Finding(LOG, str(error).removeprefix(f"{LOG}: "), _HISTORY),), 0, "", "")
-    view = _View(disk, events, tuple(keys))
+    view = _View(disk, events, named, tuple(keys))
     findings = [*_torn(torn, len(events)), *_marked(noted, events), *_grown(events, checkpoint, exact=exact)]
     for check in (_segments, _doors, _certificates, _current, _note, _strangers):
         try:
@@ -126,8 +127,10 @@ def verify_run(
 class _View:
     """A run folder while it is looked at. Tables of any size are only hashed; what is read is kept."""
 
-    def __init__(self, disk: Disk, events: list[Event], keys: tuple[VerifierKey, ...]) -> None:
-        self.disk, self.events, self.keys = disk, events, keys
+    def __init__(
+        self, disk: Disk, events: list[Event], named: list[tuple[str, ...]], keys: tuple[VerifierKey, ...]
+    ) -> None:
+        self.disk, self.events, self.named, self.keys = disk, events, named, keys
         self._read: dict[str, bytes | None] = {}
 
     def bytes(self, name: str) -> bytes | None:
@@ -177,8 +180,8 @@ def _grown(events: list[Event], checkpoint: Checkpoint | None, *, exact: bool) -
 
 def _segments(view: _View) -> Iterator[Finding]:
     checked: set[str] = set()
-    for event in view.events:
-        for name in referenced([event]):
+    for event, names in zip(view.events, view.named, strict=True):
+        for name in names:
             if name in checked:
                 continue
             checked.add(name)
@@ -328,7 +331,7 @@ def _note(view: _View) -> Iterator[Finding]:
 
 def _strangers(view: _View) -> Iterator[Finding]:
     disk, means = view.disk, "it is no part of what was recorded; whoever put it there could write to the run"
-    known = {LOG, TELEMETRY, CERTIFICATE, CHECKPOINT, NOTE, *referenced(view.events)}
+    known = {LOG, TELEMETRY, CERTIFICATE, CHECKPOINT, NOTE, *chain.from_iterable(view.named)}
     for name in disk.names():
         if name not in known:
             yield Finding(_shown(name), "does not belong to the run: no event refers to it", means)
