@@ -101,6 +101,13 @@ def test_wrong_usage_ends_with_2_and_says_what_was_expected(vapo, signed, world,
     assert said in told.err
 
 
+def test_a_checkpoint_that_lost_its_signatures_does_not_pass_for_a_witnessed_one(vapo, signed):
+    trusted = ("--key", "signer.pem.pub", "--witness", "witness.pem.pub")
+    told = vapo("verify", "run", "--checkpoint", "designed.note", *trusted)
+    assert told.code == 1
+    assert "nobody signed it" in told.err
+
+
 def test_other_labels_than_the_declared_sealed_ones_are_refused(vapo, signed, world):
     shutil.rmtree("run")
     assert (

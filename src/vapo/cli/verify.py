@@ -112,16 +112,18 @@ def _tell(report: Report, *, json_output: bool) -> None:
 
 def open_known(path: Path, keys: tuple[VerifierKey, ...], witness: Path | None) -> Checkpoint:
     """Read a checkpoint that somebody kept; with keys, it must be signed by one of them and by all witnesses."""
+    from vapo.errors import IntegrityError
     from vapo.ledger.checkpoints import parse_checkpoint
     from vapo.ledger.note import open_checkpoint
 
     data = files.existing(path, "a checkpoint").read_bytes()
     witnesses = files.load_witnesses(witness)
-    if not keys:
-        if witnesses:
-            shared.refuse("--key, the run's own public key, beside --witness", "none")
-        return parse_checkpoint(data)
-    if b"\n\n" not in data:
-        # An unsigned one is as good as the place where it was kept.
-        return parse_checkpoint(data)
-    return open_checkpoint(data, keys, witnesses=witnesses).checkpoint
+    if witnesses and not keys:
+        shared.refuse("--key, the run's own public key, beside --witness", "none")
+    if keys and b"\n\n" in data:
+        return open_checkpoint(data, keys, witnesses=witnesses).checkpoint
+    if witnesses:
+        msg = f"{path}: nobody signed it, and every witness must have"
+        raise IntegrityError(msg)
+    # An unsigned one is as good as the place where it was kept.
+    return parse_checkpoint(data)
