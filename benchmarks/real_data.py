@@ -41,7 +41,7 @@ from benchmarks.real_verdicts import (
 )
 from benchmarks.verdict_files import Tables, find_verdicts
 from vapo import Certificate, Policy, Records, certify, decide
-from vapo.certification.plan import enough_for
+from vapo.certification.enough import enough_for
 from vapo.certification.stage import Stage, silent
 from vapo.certification.tables import CLAIMS, Requirements, Units
 from vapo.certification.tally import tally_stage
