@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from vapo._internal.ahead import ahead
 from vapo.certification.appeals import AnswerSource, Keyed, appeal, paid_answers
 from vapo.certification.stage import CHUNK, Progress, Stage, encode_records, silent, trusted_secondaries
 from vapo.certification.tally import codes_table, largest_admitted
@@ -88,7 +89,7 @@ def freeze_trace(
     if protocol.max_secondary_calls is not None:
         _refuse_too_many_calls(stage, certification, protocol.max_secondary_calls)
     calls = 0
-    for number, (rows, requests) in enumerate(walk(stage, certification)):
+    for number, (rows, requests) in enumerate(ahead(walk(stage, certification))):
         progress("deciding", rows.start, len(certification))
         chunk = certification.take(rows)
         where = {"chunk": number, "first": rows.start, "rows": len(chunk)}

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vapo._internal.ahead import ahead
 from vapo._internal.keyed import canonical_json
 from vapo._internal.strict import MOST_INTEGER
 from vapo.errors import InputError
@@ -120,8 +121,8 @@ def _blocks(table: pa.Table) -> Iterator[bytes]:
     except pa.ArrowInvalid as error:
         expected = "a sound table"
         raise InputError(expected, str(error).splitlines()[0]) from None
-    for start in range(0, len(table), _SLICE):
-        lines = _lines(table.slice(start, _SLICE), names, start)
+    slices = (_lines(table.slice(start, _SLICE), names, start) for start in range(0, len(table), _SLICE))
+    for lines in ahead(slices) if len(table) > _SLICE else slices:
         ends = np.frombuffer(lines.buffers()[1], np.int64)[: len(lines) + 1]
         text = memoryview(lines.buffers()[2])
         cuts = [*ends[:-1:ROWS_PER_BLOCK].tolist(), int(ends[-1])]
