@@ -65,13 +65,12 @@ labels = {item.id: outcome.sign for item, outcome in zip(items, task.oracle.veri
 with tempfile.TemporaryDirectory() as folder:
     run = Path(folder) / "run"
     # 2. Frozen before a label is read, then certified or refused.
-    certificate = vapo.certify(
-        window.records, labels, out=run, rho=0.08, c_min=0.25, b_max=0.2, score="signal:consistency"
-    )
+    terms = {"rho": 0.08, "c_min": 0.25, "b_max": 0.2, "score": "signal:consistency", "renew_after": STEPS}
+    certificate = vapo.certify(window.records, labels, out=run, **terms)
     print(certificate)
 
     # 3. The trainer as ever, with a hook. A refused certificate trains nothing. The certificate is about completions of
-    # the model as it was; these few steps move it a little, and a longer run would renew it (docs/trainers.md).
+    # the model as it was; these few steps move it a little, and behind them the gate closes (docs/trainers.md).
     questions = task.split("train")[: 8 * STEPS]
     module, tokenizer = trl_parts(model)
     with GateHook.open(run, Actuator("identity")) as hook:

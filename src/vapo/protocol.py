@@ -67,6 +67,8 @@ class Protocol:
     """Most labels that certification may ask for."""
     max_secondary_calls: int | None = None
     """Most secondary calls that certification may ask for."""
+    renew_after: int | None = None
+    """Windows that the gate may decide on under one certificate; beyond them it is closed. None: any number."""
     monitor_rate: float = 0.05
     """Share of deployed records that are drawn for a spot check."""
     monitor_delta: float = 0.05
@@ -98,7 +100,9 @@ class Protocol:
             need(name, count is None or 0 <= count < 2**31, "a count >= 0")
         need("seed", abs(self.seed) < 2**53, "a whole number that JSON can hold")
         need("design_fraction", 0 < self.design_fraction < 1, "a share in (0, 1)")
-        need("group_cap", self.group_cap is None or self.group_cap >= 1, "a count >= 1")
+        for name in ("group_cap", "renew_after"):
+            count = getattr(self, name)
+            need(name, count is None or 1 <= count < 2**31, "a count >= 1")
         split = self.delta_split
         need(
             "delta_split",

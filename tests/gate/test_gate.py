@@ -18,6 +18,7 @@ from vapo.errors import InputError, IntegrityError, ProtocolError
 from vapo.gate import Gate, join_spotchecks, replay_run, watch
 from vapo.ledger import EventKind, Ledger, verify_run
 from vapo.policy import Answers, Family, Policy, decide
+from vapo.protocol import Protocol
 from vapo.records import Labels, Records, Source
 
 TERMS = {"rho": 0.15, "c_min": 0.2, "b_max": 0.2}
@@ -495,3 +496,57 @@ def test_a_dropped_alarm_does_not_open_the_gate(run):
     forge(run, lambda events: events[:-1])
     with Gate.open(run) as gate:
         assert gate.closed == "an alarm was raised"
+
+
+# A certificate that serves so many windows and no more
+
+
+def short_lived(tmp_path, windows, **terms):
+    table, labels = world(900)
+    run = tmp_path / "run"
+    certify(table, labels, out=run, family=APPEALING, renew_after=windows, **{**TERMS, **terms})
+    return run
+
+
+def test_beyond_its_windows_the_gate_is_closed_and_replay_finds_it_so(tmp_path):
+    run = short_lived(tmp_path, 3)
+    first, second = batch(60), batch(60, prefix="m", seed=8)  # two windows each, of the same names
+    later = replaced(batch(60, prefix="k", seed=9), window=["c"] * 30 + ["d"] * 30)
+    with Gate.open(run) as gate:
+        assert not gate.decide(first).closed
+        assert not gate.decide(second).closed
+        assert not gate.requests(later).any()
+        over = gate.decide(later)
+        assert "3 windows" in over.closed
+        assert over.counts() == {"fail_closed": 60}
+    with Gate.open(run) as gate:
+        assert gate.decide(first).admitted
+        assert not gate.decide(replaced(batch(20, prefix="j"), window=["c"] * 20)).admitted
+        assert gate.decide(replaced(batch(20, prefix="i"), window=["c"] * 20)).closed
+    assert verify_run(run).ok
+    assert replay_run(run).batches == 5
+
+
+def test_a_batch_without_windows_is_one(tmp_path):
+    run = short_lived(tmp_path, 2)
+    with Gate.open(run) as gate:
+        closed = [bool(gate.decide(without(batch(9, prefix=p), "window")).closed) for p in "abc"]
+    assert closed == [False, False, True]
+
+
+def test_a_renewed_certificate_serves_its_windows_anew(tmp_path):
+    run = short_lived(tmp_path, 2, stages=2)
+    with Gate.open(run) as gate:
+        assert not gate.decide(batch(60)).closed
+        assert gate.decide(replaced(batch(9, prefix="m"), window=["c"] * 9)).closed
+    fresh, truth = world(900, prefix="f", seed=5)
+    assert certify(fresh, truth, out=run, family=APPEALING, renew="two windows are over").certified
+    with Gate.open(run) as gate:
+        assert not gate.decide(batch(60, prefix="k", seed=8)).closed
+    assert replay_run(run).batches == 3
+
+
+@pytest.mark.parametrize("windows", [0, -1, 2**31])
+def test_a_certificate_serves_one_window_at_least(windows):
+    with pytest.raises(InputError, match="renew_after"):
+        Protocol(rho=0.1, renew_after=windows)

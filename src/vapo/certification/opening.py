@@ -65,13 +65,9 @@ def declare(
     """
     ledger.rewind(0)
     body = _stage_body(ledger, protocol, design, certification, sealed_labels)
-    terms = protocol.as_dict()
-    if not protocol.oracle_words:
-        # Terms without any are written as they were before there could be some, so that earlier runs still replay.
-        del terms["oracle_words"]
     body |= {
         "format": 1,
-        "protocol": terms,
+        "protocol": protocol.as_dict(),
         "stage": 1,
         "delta": _delta(protocol, 1),
     }

@@ -172,6 +172,14 @@ def _collect(
             callback=_stages,
         ),
     ] = None,
+    renew_after: Annotated[
+        int | None,
+        _option(
+            _ASKED,
+            "Windows that the gate may decide on under one certificate; beyond them it is closed.",
+            default="any number",
+        ),
+    ] = None,
     score: Annotated[
         str | None,
         _option(

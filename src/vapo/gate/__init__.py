@@ -1,6 +1,7 @@
 """A certificate at work: new records in, decisions out, and a watch over what they lead to."""
 
-from vapo.gate.admit import Decisions, Gate
+from vapo.gate.admit import Gate
+from vapo.gate.batch import Decisions
 from vapo.gate.replay import replay_run
 from vapo.gate.watch import Watch, join_spotchecks, watch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,61 +17,29 @@ import pyarrow.compute as pc
 from vapo.certification.appeals import Keyed, appeal
 from vapo.certification.certificate import Certificate
 from vapo.certification.flow import as_records
-from vapo.certification.issue import decision_rows
-from vapo.certification.monitor import is_checked
 from vapo.certification.stage import Stage, encode_records, source_facts
 from vapo.errors import InputError
+from vapo.gate.batch import (
+    NOTHING,
+    Decisions,
+    batch_facts,
+    check_key,
+    decide_batch,
+    foreign_source,
+    overdue,
+    request_batch,
+    window_calls,
+    window_keys,
+)
 from vapo.gate.watch import deploy_facts, raise_alarm
 from vapo.ledger import EventKind, Ledger
-from vapo.ledger.rows import row_tree
-from vapo.policy import ABOVE_ALL, Actions, Answers, Policy, Reason, Requests, ask, settle
+from vapo.policy import Answers, Policy
 from vapo.records import Records, Source
 
-__all__ = [
-    "NOTHING",
-    "AskSecondary",
-    "Decisions",
-    "Gate",
-    "batch_facts",
-    "check_key",
-    "decide_batch",
-    "foreign_source",
-    "request_batch",
-    "window_keys",
-]
+__all__ = ["AskSecondary", "Gate"]
 
 AskSecondary = Callable[[Records, npt.NDArray[np.bool_]], Answers]
 """Given a batch and which of its records are asked for: the secondary's answers to those."""
-
-NOTHING = Policy.plain(ABOVE_ALL, ABOVE_ALL)
-"""The policy of a closed gate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """What the gate did with one batch."""
-
-    table: pa.Table
-    """One row a record, in declared order: id, action, sign, reason, budget before and after, score, check."""
-    closed: str
-    """Why the gate is closed; empty while it is open."""
-    batch: int
-    """Number of the batch in this deployment; -1 where nothing was recorded because nothing may be."""
-
-    @property
-    def admitted(self) -> int:
-        """How many records may enter the learner."""
-        return int(pc.sum(pc.not_equal(self.table.column("sign"), 0)).as_py() or 0)
-
-    @property
-    def appealed(self) -> int:
-        """How many secondary calls the batch took."""
-        return int(pc.sum(pc.equal(self.table.column("action"), "appeal")).as_py() or 0)
-
-    def counts(self) -> dict[str, int]:
-        """Records by reason."""
-        counted = pc.value_counts(self.table.column("reason")).to_pylist()
-        return {row["values"]: row["counts"] for row in sorted(counted, key=lambda row: -row["counts"])}
 
 
 class Gate:
@@ -181,9 +149,10 @@ class Gate:
     def requests(self, records: Any) -> npt.NDArray[np.bool_]:
         """Which records of a batch the policy would ask the secondary for; nothing is recorded or spent."""
         batch = as_records(records, self._protocol, keep_sources=True)
-        if self.closed or foreign_source(self._stage, batch):
+        carried = self._carried(batch)
+        if self._why_closed(batch):
             return np.zeros(len(batch), np.bool_)
-        return request_batch(self._stage, self._policy, batch, self._carried(batch)).rows
+        return request_batch(self._stage, self._policy, batch, carried).rows
 
     def decide(
         self, records: Any, *, secondary: AskSecondary | Keyed | None = None, repeatable: bool = False
@@ -203,10 +172,10 @@ class Gate:
         if _digests(observations) in self._decided:
             return self._recorded(self._decided[_digests(observations)])
         self._refuse_repeated(batch)
-        closed = self.closed or foreign_source(self._stage, batch)
-        policy = NOTHING if closed else self._policy
         number = len(self._batches)
         carried = self._carried(batch)
+        closed = self._why_closed(batch)
+        policy = NOTHING if closed else self._policy
         if not self._recording:
             return Decisions(
                 decide_batch(self._stage, policy, batch, None, carried, closed, self._key), closed, -1
@@ -229,9 +198,17 @@ class Gate:
         self._batches.append(event)
         self._decided[_digests(observations)] = event
         # What was just written need not be read again.
-        self._spend(_window_calls(batch, table, number))
+        self._spend(window_calls(batch, table, number))
         self._seen.update(batch.id.to_pylist())
         return decisions
+
+    def _why_closed(self, batch: Records) -> str:
+        """Why the gate is closed for a batch whose windows' calls have been looked up; empty if it is open."""
+        return (
+            self.closed
+            or foreign_source(self._stage, batch)
+            or overdue(self._stage, self._spent, window_keys(batch, len(self._batches)))
+        )
 
     def overlap(self, records: Any) -> dict[str, int]:
         """How many ids and groups of a batch were already in the certification records.
@@ -320,78 +297,3 @@ class Gate:
 
 def _digests(refs: list[dict[str, str]]) -> tuple[str, ...]:
     return tuple(ref["sha256"] for ref in refs)
-
-
-def foreign_source(stage: Stage, batch: Records) -> str:
-    """Why a batch is not what was certified, by the sources of what is read of it; empty if it is."""
-    missing = [name for name in stage.score.inputs if name not in batch.trust_names]
-    if missing:
-        expected = f"a column 'signal.{missing[0]}' or 'verdict.{missing[0]}'"
-        raise InputError(expected, "none", where=batch.where)
-    for name in ["primary", *(batch.trust_column(name) for name in stage.score.inputs)]:
-        ours, theirs = stage.sources.get(name), batch.sources.get(name)
-        if ours is None or theirs is None or ours.digest != theirs.digest:
-            return f"the source of '{name}' is not the one that was certified"
-    return ""
-
-
-def batch_facts(ledger: Ledger, batch: Records, decisions: Decisions) -> dict[str, Any]:
-    """What the log says about a decided batch."""
-    return {
-        "rows": ledger.put_table(decisions.table),
-        "rows_tree": row_tree(decisions.table),
-        "windows": ledger.put_table(_window_calls(batch, decisions.table, decisions.batch)),
-        "closed": decisions.closed,
-        "admitted": decisions.admitted,
-        "calls": decisions.appealed,
-    }
-
-
-def check_key(ledger: Ledger, opened: int) -> bytes:
-    """The key that draws spot checks: fixed by everything up to the opening of the deployment."""
-    line = ledger.events[opened].digest if opened < len(ledger.events) else ledger.head
-    return bytes.fromhex(line)
-
-
-def window_keys(batch: Records, number: int) -> list[str]:
-    """The names of a batch's windows; a batch without windows is one of its own."""
-    if not batch.windowed:
-        return [f"batch {number}"]
-    return [
-        f"window {name}"
-        for name in batch.window_names.take(pa.array(batch.window[batch.window_starts()])).to_pylist()
-    ]
-
-
-def _window_calls(batch: Records, table: pa.Table, number: int) -> pa.Table:
-    appealed = np.asarray(pc.equal(table.column("action"), "appeal").to_numpy(zero_copy_only=False), np.int64)
-    starts = batch.window_starts()
-    return pa.table({"window": window_keys(batch, number), "calls": np.add.reduceat(appealed, starts)})
-
-
-def request_batch(stage: Stage, policy: Policy, batch: Records, carried: npt.NDArray[np.int64]) -> Requests:
-    """What a policy asks the secondary for in one batch."""
-    return ask(policy, batch, stage.score.apply(batch), spent=carried[None, :])
-
-
-def decide_batch(
-    stage: Stage,
-    policy: Policy,
-    batch: Records,
-    answers: Answers | None,
-    carried: npt.NDArray[np.int64],
-    closed: str,
-    key: bytes,
-) -> pa.Table:
-    """The rows that the gate writes for one batch."""
-    score = stage.score.apply(batch)
-    if closed:
-        codes = np.full(len(batch), Reason.FAIL_CLOSED, np.uint8)
-    else:
-        actions: Actions = settle(ask(policy, batch, score, spent=carried[None, :]), batch, answers)
-        codes = actions.codes[0]
-    table = decision_rows(policy, batch, codes, score, carried)
-    rate = stage.protocol.monitor_rate
-    named = zip(table.column("id").to_pylist(), table.column("sign").to_pylist(), strict=True)
-    drawn = [sign != 0 and is_checked(key, name, rate) for name, sign in named]
-    return table.append_column("check", pa.array(drawn, pa.bool_()))

@@ -15,13 +15,14 @@ from vapo.certification.certificate import Certificate
 from vapo.certification.replay import replay_stages
 from vapo.certification.stage import Progress, Stage, named_sources, silent, source_facts
 from vapo.errors import IntegrityError, VapoError
-from vapo.gate.admit import (
+from vapo.gate.batch import (
     NOTHING,
     Decisions,
     batch_facts,
     check_key,
     decide_batch,
     foreign_source,
+    overdue,
     request_batch,
     window_keys,
 )
@@ -146,7 +147,8 @@ def _replay_batch(
     batch = _batch(ledger, event)
     keys = window_keys(batch, number)
     carried = np.array([spent.get(name, 0) for name in keys], np.int64)
-    closed = foreign_source(stage, batch) if certificate.policy else "the certificate was refused"
+    closed = foreign_source(stage, batch) or overdue(stage, spent, keys)
+    closed = closed if certificate.policy else "the certificate was refused"
     policy = NOTHING if closed or certificate.policy is None else certificate.policy
     asked = np.zeros(len(batch), np.bool_) if closed else request_batch(stage, policy, batch, carried).rows
     answers = recorded_answers(ledger, event, len(batch))
