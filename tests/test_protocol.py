@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -103,9 +104,10 @@ def test_further_words_of_the_oracle_scan_are_declared_and_a_waiver_lets_pass_wh
         gate.decide(replaced(table, **{"signal.nobody": table.column("signal.conf")}))
 
 
-def test_terms_without_further_oracle_words_are_written_without_them(tmp_path):
+def test_every_term_is_declared_also_one_that_was_left_at_its_default(tmp_path):
     certify(*world(300), out=tmp_path / "run", **TERMS)
-    assert "oracle_words" not in Ledger.read(tmp_path / "run").events[0].body["protocol"]
+    declared = Ledger.read(tmp_path / "run").events[0].body["protocol"]
+    assert set(declared) == {field.name for field in dataclasses.fields(Protocol)}
 
 
 def test_a_family_may_be_named_by_its_file(tmp_path):
