@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,35 @@ def whole(tmp_path_factory):
 def test_one_worker_and_two_leave_the_same_bytes(tmp_path, whole):
     run_studies([squares.study()], out=tmp_path, workers=2)
     assert contents(tmp_path) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`")
+def test_a_ray_cluster_leaves_the_same_bytes(tmp_path, whole):
+    # In a process of its own: Ray leaves threads and warnings behind.
+    code = """
+        import sys
+        from tests.studies import squares
+        from vapo.studies.runner import run_studies
+        run_studies([squares.study()], out=sys.argv[1], ray="local")
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    assert contents(tmp_path) == whole
+
+
+def test_without_ray_its_extra_is_named_and_no_task_is_begun(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match="the extra `ray`"):
+        run_studies([squares.study()], out=tmp_path, ray="auto")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port"])
+def test_an_address_where_no_cluster_is_is_named(tmp_path, monkeypatch, address):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    with pytest.raises(InputError, match="the address of a Ray cluster"):
+        run_studies([squares.study()], out=tmp_path, ray=address)
 
 
 def test_running_again_works_nothing_again_and_changes_no_byte(tmp_path, whole):

@@ -1,16 +1,21 @@
-"""Worker processes that end with the work, whatever ends it."""
+"""Workers that end with the work, whatever ends it: processes here, or those of a Ray cluster."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["worker_pool"]
+from vapo.errors import InputError
+
+__all__ = ["RayPool", "ray_pool", "worker_pool"]
 
 
 @contextmanager
@@ -31,6 +36,50 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RayPool:
+    """The processors of a Ray cluster."""
+
+    size: int
+    """How many there are."""
+    _remote: Callable[..., Any]
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Have something called on one of them."""
+        future: Future[Any] = self._remote(call).remote(*args).future()
+        return future
+
+
+@contextmanager
+def ray_pool(address: str) -> Iterator[RayPool]:
+    """The processors of a Ray cluster, whose machines have this package and what it needs.
+
+    Args:
+        address: Where the cluster is; `auto` for the one that this machine belongs to, `local` to start one here.
+
+    Raises:
+        InputError: Ray is not installed, or there is no such cluster.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        expected = "the extra `ray` (pip install 'audit-first-vapo[ray]')"
+        raise InputError(expected, str(error), where="ray") from None
+    try:
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
+        if colon:
+            # Ray itself would knock for minutes where nobody is.
+            socket.create_connection((host, int(port)), timeout=10.0).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        expected = "the address of a Ray cluster, auto or local"
+        raise InputError(expected, f"{address!r}: {error}", where="ray") from None
+    try:
+        yield RayPool(max(int(ray.cluster_resources().get("CPU", 1)), 1), ray.remote)
+    finally:
+        ray.shutdown()
 
 
 def _quietly() -> None:

@@ -62,6 +62,12 @@ def study(
         str | None, typer.Option("--seeds", help="Seeds in place of the study's own, separated by commas.")
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes; the files are the same.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray", help="Work on a Ray cluster instead: its address, auto or local.", metavar="ADDRESS"
+        ),
+    ] = None,
     json_output: shared.Json = False,
 ) -> None:
     """Run a study of the paper: every table and figure with the paper's values beside ours.
@@ -83,7 +89,13 @@ def study(
     chosen = [load(room) for room in (ROOMS if name == "all" else [name])]
     with shared.progress() as progress:
         done = run_studies(
-            chosen, out=out, scale=scale.value, seeds=_seeds(seeds), workers=workers, progress=progress
+            chosen,
+            out=out,
+            scale=scale.value,
+            seeds=_seeds(seeds),
+            workers=workers,
+            ray=ray,
+            progress=progress,
         )
     _tell(done)
     shared.emit({"scale": scale.value, "studies": [_as_data(each) for each in done]}, json_output=json_output)

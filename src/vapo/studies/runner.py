@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vapo._internal.keyed import canonical_json, sha256_hex
-from vapo._internal.workers import worker_pool
+from vapo._internal.workers import RayPool, ray_pool, worker_pool
 from vapo.certification.stage import Progress
 from vapo.errors import InputError, IntegrityError, VapoError
 from vapo.ledger.disk import Disk
@@ -76,6 +76,7 @@ def run_studies(
     scale: Scale = "smoke",
     seeds: Sequence[int] | None = None,
     workers: int = 1,
+    ray: str | None = None,
     progress: Progress = _silent,
 ) -> list[Finished]:
     """Run studies, or go on with them where they were interrupted.
@@ -86,6 +87,8 @@ def run_studies(
         scale: How large.
         seeds: Seeds in place of those that the scale names.
         workers: Processes; 1 works in this one.
+        ray: Address of a Ray cluster (or `auto`, or `local`) whose processors work instead. They hand what they
+            found to this process, which alone writes, so that nothing but it needs the folder.
         progress: Told of every finished task.
 
     Raises:
@@ -116,7 +119,7 @@ def run_studies(
         disks = {study.name: stack.enter_context(Disk(out / study.name)) for study in studies}
         missing = [job for name in jobs for job in jobs[name] if not disks[name].exists(job.name)]
         resumed = {name: len(jobs[name]) - sum(job.study.name == name for job in missing) for name in jobs}
-        for done, (job, data) in enumerate(_work(missing, workers, _code()), 1):
+        for done, (job, data) in enumerate(_work(missing, workers, ray, _code()), 1):
             disks[job.study.name].write(job.name, data)
             progress("tasks", done, len(missing))
         finished = []
@@ -165,9 +168,11 @@ def _plan(study: Study, scale: Scale, seeds: tuple[int, ...]) -> list[_Job]:
     return [_Job(study, task, f"rows/{task.digest(study.revision)}.jsonl") for task in tasks]
 
 
-def _work(jobs: Sequence[_Job], workers: int, code: str) -> Iterator[tuple[_Job, bytes]]:
+def _work(jobs: Sequence[_Job], workers: int, ray: str | None, code: str) -> Iterator[tuple[_Job, bytes]]:
     """Each job with the bytes of its file, as they end."""
-    if workers == 1 or len(jobs) < 2:
+    if not jobs:
+        return
+    if ray is None and (workers == 1 or len(jobs) < 2):
         for job in jobs:
             try:
                 data = _rows(job.task, job.study.revision, code)
@@ -175,12 +180,13 @@ def _work(jobs: Sequence[_Job], workers: int, code: str) -> Iterator[tuple[_Job,
                 raise _failed(job, error) from error
             yield job, data
         return
-    with worker_pool(min(workers, len(jobs))) as pool:
+    with worker_pool(min(workers, len(jobs))) if ray is None else ray_pool(ray) as pool:
+        size = pool.size if isinstance(pool, RayPool) else workers
         waiting: dict[Future[bytes], _Job] = {}
         rest = iter(jobs)
         while True:
             # No more than are worked on and next in turn, so that an interruption leaves little to throw away.
-            for job in islice(rest, 2 * workers - len(waiting)):
+            for job in islice(rest, 2 * size - len(waiting)):
                 waiting[pool.submit(_rows, job.task, job.study.revision, code)] = job
             if not waiting:
                 return
