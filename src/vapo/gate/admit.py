@@ -22,6 +22,7 @@ from vapo.errors import InputError
 from vapo.gate.batch import (
     NOTHING,
     Decisions,
+    add_calls,
     batch_facts,
     check_key,
     decide_batch,
@@ -149,10 +150,9 @@ class Gate:
     def requests(self, records: Any) -> npt.NDArray[np.bool_]:
         """Which records of a batch the policy would ask the secondary for; nothing is recorded or spent."""
         batch = as_records(records, self._protocol, keep_sources=True)
-        carried = self._carried(batch)
         if self._why_closed(batch):
             return np.zeros(len(batch), np.bool_)
-        return request_batch(self._stage, self._policy, batch, carried).rows
+        return request_batch(self._stage, self._policy, batch, self._carried(batch)).rows
 
     def decide(
         self, records: Any, *, secondary: AskSecondary | Keyed | None = None, repeatable: bool = False
@@ -198,12 +198,12 @@ class Gate:
         self._batches.append(event)
         self._decided[_digests(observations)] = event
         # What was just written need not be read again.
-        self._spend(window_calls(batch, table, number))
+        add_calls(self._spent, window_calls(batch, table, number))
         self._seen.update(batch.id.to_pylist())
         return decisions
 
     def _why_closed(self, batch: Records) -> str:
-        """Why the gate is closed for a batch whose windows' calls have been looked up; empty if it is open."""
+        """Why the gate is closed for a batch; empty if it is open."""
         return (
             self.closed
             or foreign_source(self._stage, batch)
@@ -268,19 +268,14 @@ class Gate:
 
     @cached_property
     def _spent(self) -> dict[str, int]:
-        return {}
-
-    def _spend(self, table: pa.Table) -> None:
-        for name, calls in zip(
-            table.column("window").to_pylist(), table.column("calls").to_pylist(), strict=True
-        ):
-            self._spent[name] = self._spent.get(name, 0) + calls
+        """Calls made in each window so far, by the log."""
+        spent: dict[str, int] = {}
+        for event in self._batches:
+            add_calls(spent, self._ledger.table(event.body["windows"]))
+        return spent
 
     def _carried(self, batch: Records) -> npt.NDArray[np.int64]:
-        """Calls already spent in each window of a batch, by the log."""
-        if "_spent" not in self.__dict__:
-            for event in self._batches:
-                self._spend(self._ledger.table(event.body["windows"]))
+        """Calls already spent in each window of a batch."""
         return np.array(
             [self._spent.get(name, 0) for name in window_keys(batch, len(self._batches))], np.int64
         )

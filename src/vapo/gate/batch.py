@@ -23,6 +23,7 @@ from vapo.records import Records
 __all__ = [
     "NOTHING",
     "Decisions",
+    "add_calls",
     "batch_facts",
     "check_key",
     "decide_batch",
@@ -124,6 +125,13 @@ def window_calls(batch: Records, table: pa.Table, number: int) -> pa.Table:
     appealed = np.asarray(pc.equal(table.column("action"), "appeal").to_numpy(zero_copy_only=False), np.int64)
     starts = batch.window_starts()
     return pa.table({"window": window_keys(batch, number), "calls": np.add.reduceat(appealed, starts)})
+
+
+def add_calls(spent: dict[str, int], windows: pa.Table) -> None:
+    """Count the calls of a batch's windows among those that were made before."""
+    columns = (windows.column(name).to_pylist() for name in ("window", "calls"))
+    for name, calls in zip(*columns, strict=True):
+        spent[name] = spent.get(name, 0) + calls
 
 
 def request_batch(stage: Stage, policy: Policy, batch: Records, carried: npt.NDArray[np.int64]) -> Requests:

@@ -18,6 +18,7 @@ from vapo.errors import IntegrityError, VapoError
 from vapo.gate.batch import (
     NOTHING,
     Decisions,
+    add_calls,
     batch_facts,
     check_key,
     decide_batch,
@@ -147,8 +148,9 @@ def _replay_batch(
     batch = _batch(ledger, event)
     keys = window_keys(batch, number)
     carried = np.array([spent.get(name, 0) for name in keys], np.int64)
-    closed = foreign_source(stage, batch) or overdue(stage, spent, keys)
-    closed = closed if certificate.policy else "the certificate was refused"
+    closed = "the certificate was refused"
+    if certificate.policy:
+        closed = foreign_source(stage, batch) or overdue(stage, spent, keys)
     policy = NOTHING if closed or certificate.policy is None else certificate.policy
     asked = np.zeros(len(batch), np.bool_) if closed else request_batch(stage, policy, batch, carried).rows
     answers = recorded_answers(ledger, event, len(batch))
@@ -170,8 +172,7 @@ def _replay_batch(
     if different:
         msg = f"replay: event {event.seq} ({event.kind}): batch {number} comes out with another '{different[0]}'"
         raise IntegrityError(msg)
-    for name, made in zip(keys, ledger.table(event.body["windows"]).column("calls").to_pylist(), strict=True):
-        spent[name] = spent.get(name, 0) + made
+    add_calls(spent, ledger.table(event.body["windows"]))
     return set(table.column("id").to_pylist())
 
 
